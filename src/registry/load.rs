@@ -35,6 +35,9 @@ const WITHOUT_ONNX: &str = "this program was built without ONNX; build it with `
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
 /// The same on a device that compiles kernels at the first batch of each size: it is better done before there are requests.
 const WARM_UP_DEVICE_TIME: Duration = Duration::from_secs(5);
+/// A slow model has so many latency caps if that is more, up to this: what it has not tried, callers are refused for until it has.
+const WARM_UP_CAPS: u32 = 4;
+const WARM_UP_SLOW_TIME: Duration = Duration::from_secs(20);
 /// One timed batch of a size is enough when the size has taken this long. Where its first batch has, that one is timed.
 const WARM_UP_SIZE: Duration = Duration::from_millis(60);
 /// Timed batches for each size: enough to tell one disturbed by the machine from the others.
@@ -199,7 +202,7 @@ impl Loaded {
         }
         let mut runner = (self.build)(spec.threads).map_err(|error| error.to_string())?;
         let sizes = warm_up_sizes(&spec.allowed_batch_sizes, spec.max_batch_rows.get());
-        warm_up(&mut *runner, &self.example, &sizes, spec.device)?;
+        warm_up(&mut *runner, &self.example, &sizes, spec.device, spec.max_latency)?;
         let is_made_up = zeros(&self.signature).is_ok_and(|row| row == self.example);
         Ok(Some(if is_made_up { "a row of zeros" } else { "its example" }))
     }
@@ -221,26 +224,30 @@ pub(super) fn warm_up(
     example: &Tensors,
     sizes: &[usize],
     device: Device,
+    cap: Duration,
 ) -> Result<Vec<(usize, Duration)>, String> {
-    timed(sizes, device, |rows| rehearse(runner, example, rows))
+    timed(sizes, device, cap, |rows| rehearse(runner, example, rows))
 }
 
 /// The same of what runs a batch of so many rows and says how long it took.
 fn timed(
     sizes: &[usize],
     device: Device,
+    cap: Duration,
     mut run: impl FnMut(usize) -> Result<Duration, String>,
 ) -> Result<Vec<(usize, Duration)>, String> {
     let compiles = device != Device::Flex;
-    let budget = if compiles { WARM_UP_DEVICE_TIME } else { WARM_UP_TIME };
+    let usual = if compiles { WARM_UP_DEVICE_TIME } else { WARM_UP_TIME };
+    let budget = cap.saturating_mul(WARM_UP_CAPS).min(WARM_UP_SLOW_TIME).max(usual);
     let mut spent = Duration::ZERO;
     let mut timed: Vec<(usize, Duration)> = Vec::new();
     for &rows in sizes {
         let mut of_size = Duration::ZERO;
         if let Some(&(before, time)) = timed.last() {
-            let expected = time.mul_f64(rows as f64 / before as f64);
-            let most = if before == sizes[0] { 2 * budget } else { budget };
-            if spent + expected > most {
+            let expected = next_time(&timed, rows);
+            let most = if before == sizes[0] { budget.max(2 * usual) } else { budget };
+            // What is never in time is not worth the wait, once there is a line.
+            if spent + expected > most || (time > cap && before != sizes[0]) {
                 break;
             }
         }
@@ -259,6 +266,14 @@ fn timed(
         spent += of_size;
     }
     Ok(timed)
+}
+
+/// How long a batch of so many rows takes by the last two sizes, or in proportion to the only one.
+fn next_time(timed: &[(usize, Duration)], rows: usize) -> Duration {
+    let Some(&(many, long)) = timed.last() else { return Duration::ZERO };
+    let before = timed.iter().rev().find(|(few, _)| *few < many);
+    let &(few, short) = before.unwrap_or(&(0, Duration::ZERO));
+    long + long.saturating_sub(short).mul_f64((rows - many) as f64 / (many - few) as f64)
 }
 
 /// Says what came of [`warm_up`].
@@ -398,11 +413,27 @@ mod tests {
         assert_eq!(loaded(&other), Ok(()));
     }
 
+    const CAP: Duration = Duration::from_millis(100);
+
+    /// A model of 300 ms was tried with a single row, and callers were refused for most of a minute while it learned on.
+    #[test]
+    fn a_slow_model_is_tried_with_all_sizes_that_can_be_in_time() {
+        let sizes_of = |cap: u64, base: u64, per_row: u64| {
+            let run = |rows: usize| Ok(Duration::from_millis(base + per_row * rows as u64));
+            let timed =
+                timed(&[1, 2, 4, 8, 16, 32, 64], Device::Flex, Duration::from_millis(cap), run).expect("it runs");
+            timed.iter().map(|(rows, _)| *rows).collect::<Vec<_>>()
+        };
+        assert_eq!(sizes_of(2000, 300, 1), [1, 2, 4, 8, 16, 32, 64]);
+        assert_eq!(sizes_of(2000, 100, 100), [1, 2, 4, 8, 16], "one of 16 takes 1.7 s, and one of 32 would take 3.3");
+        assert_eq!(sizes_of(600_000, 9000, 0), [1], "nobody waits for minutes");
+    }
+
     #[test]
     fn warm_up_of_a_slow_model_ends_when_two_sizes_make_a_line() {
         let mut runner = Synthetic::new(Duration::from_millis(100), Duration::from_millis(50));
         let example = zeros(runner.signature()).expect("a row");
-        let timed = warm_up(&mut runner, &example, &[1, 2, 4, 8, 16], Device::Flex).expect("it runs");
+        let timed = warm_up(&mut runner, &example, &[1, 2, 4, 8, 16], Device::Flex, CAP).expect("it runs");
         assert_eq!(timed.iter().map(|(rows, _)| *rows).collect::<Vec<_>>(), [1, 2]);
     }
 
@@ -410,7 +441,7 @@ mod tests {
     fn warm_up_times_every_size_and_leaves_its_first_run_out() {
         let mut runner = Synthetic::new(Duration::ZERO, Duration::ZERO);
         let example = zeros(runner.signature()).expect("a row");
-        let timed = warm_up(&mut runner, &example, &[1, 2, 6], Device::Flex).expect("it runs");
+        let timed = warm_up(&mut runner, &example, &[1, 2, 6], Device::Flex, CAP).expect("it runs");
         let sizes: Vec<usize> = timed.iter().map(|(rows, _)| *rows).collect();
         assert_eq!(sizes, [1, 2, 6].map(|rows| [rows; WARM_UP_ROUNDS]).concat());
     }
@@ -424,7 +455,7 @@ mod tests {
                 runs.push(rows);
                 Ok(Duration::from_millis(if is_first { 3000 } else { 1 }))
             };
-            timed(&[1, 2, 4, 8], device, run).expect("it runs")
+            timed(&[1, 2, 4, 8], device, CAP, run).expect("it runs")
         };
         let on_device = sizes_timed(Device::Wgpu);
         assert_eq!(on_device, [1, 2, 4, 8].map(|rows| [(rows, Duration::from_millis(1)); WARM_UP_ROUNDS]).concat());

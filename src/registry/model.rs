@@ -119,7 +119,7 @@ impl Model {
             load::bears_padding(first, &example).map_err(fail)?;
         }
         let sizes_to_try = if rehearses { load::warm_up_sizes(&sizes, max_batch) } else { Vec::new() };
-        let seen = load::warm_up(first, &example, &sizes_to_try, spec.device).map_err(fail)?;
+        let seen = load::warm_up(first, &example, &sizes_to_try, spec.device, spec.max_latency).map_err(fail)?;
         let may_refuse = first.may_refuse();
         load::log_warm_up(&spec, &seen);
         let tried = seen.last().map(|(rows, _)| *rows);

@@ -58,7 +58,7 @@ pub fn run(scenario: Scenario, source: &mut impl Source) -> Vec<Outcome> {
         if model.warm {
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(!scenario.seed);
             let most = model.tried.map_or(model.max_batch, |tried| tried.min(model.max_batch));
-            let timed = model.service.warm_up(most, &mut rng);
+            let timed = model.service.warm_up(most, model.max_latency, &mut rng);
             timed.into_iter().for_each(|(rows, time)| lane.seen(Instant::EPOCH, rows, time));
         }
         let lane = dispatcher.open(lane);

@@ -10,6 +10,8 @@ use uncork_core::policy::BatchSizes;
 
 /// How long a server times batches, for how long those of one size, and how many of each.
 const WARM_UP_TIME: Duration = Duration::from_millis(500);
+const WARM_UP_CAPS: u32 = 4;
+const WARM_UP_SLOW_TIME: Duration = Duration::from_secs(20);
 const WARM_UP_SIZE: Duration = Duration::from_millis(60);
 const WARM_UP_ROUNDS: usize = 3;
 
@@ -77,15 +79,19 @@ impl Service {
     }
 
     /// The batches that a server times before its first request, of up to so many rows: three of each power of two and of the
-    /// largest, or of each allowed size; one where that takes long, and not for longer than half a second.
-    pub fn warm_up(&self, max_batch: usize, rng: &mut impl Rng) -> Vec<(usize, Duration)> {
+    /// largest, or of each allowed size; one where that takes long, and not for longer than half a second or four of these latency caps.
+    pub fn warm_up(&self, max_batch: usize, cap: Duration, rng: &mut impl Rng) -> Vec<(usize, Duration)> {
+        let budget = cap.saturating_mul(WARM_UP_CAPS).min(WARM_UP_SLOW_TIME).max(WARM_UP_TIME);
         let powers = (0..usize::BITS).map(|bit| 1 << bit).take_while(|&rows| rows < max_batch).chain([max_batch]);
         let sizes: Vec<usize> = if self.sizes.is_any() { powers.collect() } else { self.sizes.iter().collect() };
         let (mut timed, mut spent) = (Vec::<(usize, Duration)>::new(), Duration::ZERO);
         for &rows in sizes.iter().filter(|&&rows| rows <= max_batch.max(sizes[0])) {
             if let Some(&(before, time)) = timed.last() {
-                let budget = if before == sizes[0] { 2 * WARM_UP_TIME } else { WARM_UP_TIME };
-                if spent + time.mul_f64(rows as f64 / before as f64) > budget {
+                let few = timed.iter().rev().find(|(few, _)| *few < before);
+                let &(few, short) = few.unwrap_or(&(0, Duration::ZERO));
+                let more = time.saturating_sub(short).mul_f64((rows - before) as f64 / (before - few) as f64);
+                let most = if few == 0 { budget.max(2 * WARM_UP_TIME) } else { budget };
+                if spent + time + more > most || (few > 0 && time > cap) {
                     break;
                 }
             }

@@ -373,7 +373,7 @@ impl Dispatcher {
         let has_succeeded = landing != Landing::Failed;
         lane.is_stuck &= !has_succeeded;
         let tells = if running.is_rehearsal() {
-            lane.rehearsals.as_mut().is_some_and(|own| own.landed(now, running.rows, has_succeeded))
+            lane.rehearsals.as_mut().is_some_and(|own| own.landed(now, running.rows, time, has_succeeded))
         } else {
             lane.rehearsals.as_mut().filter(|_| has_succeeded).into_iter().for_each(Rehearsals::came_back);
             lane.landed(now, running.entries);

@@ -278,6 +278,8 @@ impl Lane {
     /// Takes in a batch that was timed before the queue opened.
     pub fn seen(&mut self, now: Instant, rows: usize, time: Duration) {
         self.observe(now, rows, time, Some(Answers::default()));
+        let rows = self.sizes.padded(rows);
+        self.rehearsals.as_mut().into_iter().for_each(|rehearsals| rehearsals.took(rows, time));
     }
 
     /// What has been learned of the batch time.

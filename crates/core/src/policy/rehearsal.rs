@@ -50,6 +50,8 @@ pub(super) struct Rehearsals {
     is_urgent: bool,
     /// Whether none has come back since. Tests then go on though nobody is refused: a model that is not ready is asked by nobody.
     is_given_up: bool,
+    /// What the two largest sizes of such rows took, each at best. Those of callers may take less, and say nothing of them.
+    own: [(usize, Duration); 2],
     /// Rows of the last test that has ended, however, and how many there were while no batch of callers as large as that has run.
     tested: Option<(usize, u32)>,
 }
@@ -96,6 +98,7 @@ impl Rehearsals {
             refused: None,
             is_urgent: false,
             is_given_up: false,
+            own: [(0, Duration::ZERO); 2],
             tested: None,
         }
     }
@@ -103,6 +106,23 @@ impl Rehearsals {
     /// The most rows that were tried.
     pub(super) fn tried(&self) -> usize {
         self.tried
+    }
+
+    /// A batch of so many rows that are nobody's took so long.
+    pub(super) fn took(&mut self, rows: usize, time: Duration) {
+        let [_, last] = &mut self.own;
+        if rows > last.0 {
+            self.own = [*last, (rows, time)];
+        } else if rows == last.0 {
+            last.1 = last.1.min(time);
+        }
+    }
+
+    /// What so many of them take, by these two sizes.
+    fn own_time(&self, rows: usize) -> Duration {
+        let [(few, short), (many, long)] = self.own;
+        let more = rows.saturating_sub(many) as f64 / (many - few).max(1) as f64;
+        long.saturating_add(long.saturating_sub(short).mul_f64(if few == 0 { 0.0 } else { more }))
     }
 
     /// Whether there is anything to learn for a lane of this cap.
@@ -120,9 +140,14 @@ impl Rehearsals {
         let is_pressing = self.full >= PRESSED * PAUSE_GROWTH.pow(self.failures) as usize;
         let quiet_since = if is_pressing { Some(Instant::EPOCH) } else { known.quiet_since };
         let (rows, since) = (self.next_size(known)?, quiet_since?);
+        let own = self.own_time(rows);
+        // Whoever comes meanwhile would be late for a size that nobody needs.
+        if own > self.max_latency && !is_pressing {
+            return None;
+        }
         // Who comes meanwhile waits for it: that is as unlikely as the pool has been quiet for long.
         let pause = self.failures.checked_sub(1).map_or(Duration::ZERO, |again| PAUSE * PAUSE_GROWTH.pow(again));
-        let at = if is_pressing { since } else { since + known.time(rows).max(pause) };
+        let at = if is_pressing { since } else { since + known.time(rows).max(own).max(pause) };
         Some(Wanted { rows, at, is_test: false })
     }
 
@@ -193,8 +218,8 @@ impl Rehearsals {
         (self.full, self.refused, self.is_urgent) = (0, None, false);
     }
 
-    /// A rehearsal of so many rows is back at `now`; says whether it can be learned from.
-    pub(super) fn landed(&mut self, now: Instant, rows: usize, has_succeeded: bool) -> bool {
+    /// A rehearsal of so many rows is back at `now` after so long; says whether it can be learned from.
+    pub(super) fn landed(&mut self, now: Instant, rows: usize, time: Duration, has_succeeded: bool) -> bool {
         self.is_given_up &= !has_succeeded;
         if rows <= self.tried {
             let before = self.tested.filter(|(tested, _)| *tested == rows).map_or(0, |(_, times)| times);
@@ -212,7 +237,10 @@ impl Rehearsals {
         self.failures = 0;
         self.has_begun = !self.has_begun;
         let is_second = !self.has_begun;
-        self.tried = if is_second { rows } else { self.tried };
+        if is_second {
+            self.tried = rows;
+            self.took(rows, time);
+        }
         is_second
     }
 }
@@ -400,6 +428,22 @@ mod tests {
         };
         assert_eq!((sizes(0.05, 8), sizes(0.05, 32), sizes(0.05, 50)), (Some(16), Some(50), None));
         assert_eq!((sizes(0.05, 46), sizes(0.09, 8), sizes(0.2, 1)), (None, Some(10), None), "hardly larger");
+    }
+
+    /// Rows of a text of 8 words were rehearsed for callers who send 3: batches far beyond the cap, again and again.
+    #[test]
+    fn what_its_own_rows_take_too_long_for_is_not_rehearsed_unless_it_is_needed() {
+        let mut rehearsals = Rehearsals::new(32, ms(100));
+        let fit = &Fit::line(0.001, 0.0003, 1.0);
+        let known = Known { fit, sizes: BatchSizes::ANY, max_batch: 64, free_since: at(0), quiet_since: Some(at(0)) };
+        assert_eq!(rehearsals.wanted(known).map(|wanted| wanted.rows), Some(64));
+        [(16, 48), (32, 95), (32, 90), (16, 20)].into_iter().for_each(|(rows, took)| rehearsals.took(rows, ms(took)));
+        assert_eq!(rehearsals.wanted(known), None, "90 + 2 · 42 ms");
+        (0..PRESSED).for_each(|_| rehearsals.released(32, true));
+        assert_eq!(rehearsals.wanted(known).map(|wanted| wanted.rows), Some(64));
+        let mut shorter = Rehearsals::new(32, ms(100));
+        [(16, 40), (32, 60)].into_iter().for_each(|(rows, took)| shorter.took(rows, ms(took)));
+        assert_eq!(shorter.wanted(known).map(|wanted| wanted.at), Some(at(100)), "as long as they take it is quiet");
     }
 
     #[test]
