@@ -6,6 +6,8 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand_distr::{Distribution, Exp1, Gamma};
 
+use uncork_sim::Process;
+
 /// The gaps between requests, at whatever rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Shape {
@@ -13,7 +15,7 @@ pub enum Shape {
     Poisson,
     /// Equal gaps.
     Uniform,
-    /// Gamma-distributed gaps of this coefficient of variation: above 1 they come in clumps.
+    /// Gamma-distributed gaps of this coefficient of variation: above 1 they come in clumps, and with 0 all gaps are equal.
     Gamma(f64),
 }
 
@@ -53,6 +55,22 @@ impl Pace {
         Pace { stretches: stretches.iter().map(stretch).collect() }
     }
 
+    /// Whether requests can come at it with gaps of this shape.
+    pub(super) fn check(&self, shape: Shape) -> Result<(), String> {
+        let check = |process: Process| process.check().map_err(|wrong| wrong.to_string());
+        if let Shape::Gamma(cv) = shape {
+            check(Process::Gamma { rate: 1.0, cv })?;
+        }
+        for stretch in &self.stretches {
+            check(Process::Poisson { rate: stretch.from })?;
+            check(Process::Poisson { rate: stretch.to })?;
+            if stretch.seconds == 0.0 {
+                return Err(format!("rates from {} to {} have a time of 0; give them some", stretch.from, stretch.to));
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn first_rate(&self) -> f64 {
         // A ramp from 0 begins somewhere.
         self.stretches.first().map_or(1.0, |first| first.from.max(1.0))
@@ -70,9 +88,10 @@ impl Pace {
             _ => None,
         };
         let mut gap = move || match (shape, &gamma) {
-            (Shape::Uniform, _) => 1.0,
+            (Shape::Poisson, _) => Exp1.sample(&mut chance),
             (_, Some(gamma)) => gamma.sample(&mut chance),
-            _ => Exp1.sample(&mut chance),
+            // There is no distribution for gaps that do not vary.
+            (Shape::Uniform | Shape::Gamma(_), None) => 1.0,
         };
         let mut stretches = self.stretches.clone().into_iter();
         let mut current = stretches.next();
@@ -107,6 +126,14 @@ mod tests {
 
     fn count(times: &[f64], from: f64, until: f64) -> f64 {
         times.iter().filter(|at| (from..until).contains(*at)).count() as f64
+    }
+
+    #[test]
+    fn gaps_that_do_not_vary_are_equal() {
+        let pace = Pace::new(&[(10.0, 10.0, Duration::from_secs(2))]);
+        let uniform = times(&pace, Shape::Uniform, 2.0, 1);
+        assert_eq!(uniform[..2], [0.1, 0.2]);
+        assert_eq!(times(&pace, Shape::Gamma(0.0), 2.0, 1), uniform);
     }
 
     proptest! {

@@ -53,7 +53,7 @@ pub struct Run {
 /// Sends a load. `watch` is run meanwhile and hears what happens; it ends when the channel does.
 ///
 /// # Errors
-/// A sentence, where the machine does not give what it takes.
+/// A sentence, where the load makes no sense, or the machine does not give what it takes.
 pub fn run(
     load: &Load,
     target: &dyn Target,
@@ -61,6 +61,7 @@ pub fn run(
     stop: &AtomicBool,
     watch: impl FnOnce(Receiver<Pulse>),
 ) -> Result<Run, String> {
+    load.check()?;
     let threads = means.threads.clamp(1, means.connections.max(1));
     let (pulses, watched) = mpsc::channel();
     let epoch = Instant::now() + HEAD_START;

@@ -37,16 +37,19 @@ impl Times {
     /// The same arrivals, faster or slower: at `rate` requests a second on average.
     ///
     /// # Errors
-    /// A sentence, where the rates are part of what the arrivals are.
+    /// A sentence, where the rates are part of what the arrivals are, or this is no rate.
     pub fn at_rate(&self, rate: f64) -> Result<Times, String> {
+        Process::Poisson { rate }.check().map_err(|wrong| wrong.to_string())?;
         match self {
             Times::Process(Process::Poisson { .. }) => Ok(Times::Process(Process::Poisson { rate })),
             Times::Process(Process::Uniform { .. }) => Ok(Times::Process(Process::Uniform { rate })),
             Times::Process(Process::Gamma { cv, .. }) => Ok(Times::Process(Process::Gamma { rate, cv: *cv })),
             Times::Trace(dues) => {
                 let factor = trace_rate(dues) / rate;
-                let moved = dues.iter().map(|due| Due { at: due.at.mul_f64(factor), rows: due.rows });
-                Ok(Times::Trace(moved.collect()))
+                let at = |due: &Due| Duration::try_from_secs_f64(due.at.as_secs_f64() * factor);
+                let moved = dues.iter().map(|due| at(due).map(|at| Due { at, rows: due.rows }));
+                let moved: Result<_, _> = moved.collect();
+                moved.map(Times::Trace).map_err(|_| format!("at {rate} requests a second the arrivals would never end"))
             }
             Times::Process(_) | Times::Paced(..) => {
                 Err("these arrivals have rates of their own; take poisson, uniform, gamma or a file".into())
@@ -54,9 +57,22 @@ impl Times {
         }
     }
 
+    /// Whether requests can be had from it.
+    ///
+    /// # Errors
+    /// What is wrong, and what it must be.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Times::Process(process) => process.check().map_err(|wrong| wrong.to_string()),
+            Times::Paced(shape, pace) => pace.check(*shape),
+            Times::Trace(dues) if dues.is_sorted_by_key(|due| due.at) => Ok(()),
+            Times::Trace(_) => Err("the requests of a trace must be in the order of their time".into()),
+        }
+    }
+
     /// Requests a second at the begin: what a warm-up sends.
     fn first_rate(&self) -> f64 {
-        match self {
+        let rate = match self {
             Times::Process(process) => match *process {
                 Process::Poisson { rate }
                 | Process::Uniform { rate }
@@ -69,7 +85,9 @@ impl Times {
             },
             Times::Paced(_, pace) => pace.first_rate(),
             Times::Trace(dues) => trace_rate(dues),
-        }
+        };
+        // Groups, and a trace of an instant, may come faster than single requests can.
+        rate.min(Process::MOST_RATE)
     }
 
     /// How long arrivals come, where they know.
@@ -110,8 +128,22 @@ pub struct OpenLoad {
 }
 
 impl OpenLoad {
+    /// Whether it can be sent.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what it must be.
+    pub fn check(&self) -> Result<(), String> {
+        self.times.check()?;
+        is_range(&self.rows)?;
+        is_length(self.warm_up, self.length)
+    }
+
     /// All requests, those of the warm-up first.
+    ///
+    /// # Panics
+    /// [`check`](Self::check) finds something wrong.
     pub fn dues(&self) -> Dues {
+        self.check().unwrap_or_else(|wrong| panic!("no requests can be had: {wrong}"));
         let at = |arrival: Arrival| Duration::from_nanos(arrival.at.as_nanos());
         let mut chance = Xoshiro256PlusPlus::seed_from_u64(self.seed ^ ROWS);
         let range = self.rows.clone();
@@ -155,6 +187,26 @@ impl OpenLoad {
     }
 }
 
+/// Whether a number of rows can be drawn from it.
+pub(super) fn is_range(rows: &RangeInclusive<usize>) -> Result<(), String> {
+    if !rows.is_empty() {
+        return Ok(());
+    }
+    Err(format!("rows are {rows:?}, which is no number of rows; write them from the fewest to the most"))
+}
+
+/// Whether a run may take so long.
+pub(super) fn is_length(warm_up: Duration, length: Duration) -> Result<(), String> {
+    if warm_up.checked_add(length).is_some_and(|all| all <= LONGEST) {
+        return Ok(());
+    }
+    let (all, years) = (warm_up.as_secs_f64() + length.as_secs_f64(), LONGEST.as_secs() / (365 * 86_400));
+    Err(format!("warm-up and length are {all:.0} s; together they are {years} years at most"))
+}
+
+/// A run takes no longer: beyond some centuries, nanoseconds are not counted any more.
+const LONGEST: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// Apart from the arrivals' chance.
 const ROWS: u64 = 0x726f_7773;
 
@@ -170,6 +222,54 @@ mod tests {
     fn trace() -> Times {
         let due = |i: u64| Due { at: Duration::from_millis(10 * i), rows: 1 + i as usize % 3 };
         Times::Trace((0..200).map(due).collect())
+    }
+
+    /// A thread ended early at such a load, or never ended at all.
+    #[test]
+    fn a_load_that_makes_no_sense_is_refused_with_what_is_wrong() {
+        let second = Duration::from_secs(1);
+        let paced = |shape, rate| Times::Paced(shape, Pace::new(&[(rate, 10.0, second)]));
+        let due = |ms| Due { at: Duration::from_millis(ms), rows: 1 };
+        let sound = load(Times::Process(Process::Poisson { rate: 10.0 }));
+        assert_eq!(sound.check(), Ok(()));
+        let backwards = RangeInclusive::new(2, 1);
+        for (load, words) in [
+            (OpenLoad { rows: backwards, ..sound.clone() }, "rows are 2..=1, which is no number of rows"),
+            (OpenLoad { length: Duration::MAX, ..sound }, "together they are 100 years at most"),
+            (load(Times::Process(Process::Poisson { rate: f64::NAN })), "rate is NaN; it must be from 0 to"),
+            (load(paced(Shape::Poisson, f64::INFINITY)), "rate is inf"),
+            (load(paced(Shape::Uniform, -1.0)), "rate is -1"),
+            (load(paced(Shape::Gamma(f64::NAN), 1.0)), "cv is NaN"),
+            (load(Times::Paced(Shape::Poisson, Pace::new(&[(1.0, 1.0, Duration::ZERO)]))), "a time of 0"),
+            (load(Times::Trace([due(5), due(4)].into())), "in the order of their time"),
+        ] {
+            let wrong = load.check().expect_err(words);
+            assert!(wrong.contains(words), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_trace_is_played_at_any_rate_that_there_is() {
+        for rate in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e-300] {
+            let moved = trace().at_rate(rate);
+            assert!(moved.is_err(), "{rate}");
+        }
+        assert!(trace().at_rate(1e-3).is_ok_and(|moved| moved.length() > Some(Duration::from_secs(100_000))));
+    }
+
+    /// It came at a rate beyond counting, and so did the warm-up before it.
+    #[test]
+    fn what_comes_within_an_instant_has_a_warm_up_with_an_end() {
+        let due = |nanos| Due { at: Duration::from_nanos(nanos), rows: 1 };
+        for times in [
+            Times::Trace((0..10).map(due).collect()),
+            Times::Process(Process::FanOut { groups: 1e9, size: 100_000, spread: Duration::ZERO }),
+        ] {
+            let warm_up = Duration::from_micros(1);
+            let load = OpenLoad { warm_up, length: Duration::from_nanos(100), ..load(times) };
+            let before = load.dues().take_while(|due| due.at < warm_up).count();
+            assert!((800..1200).contains(&before), "{before}");
+        }
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::schedule::{Due, Dues, OpenLoad};
+use super::schedule::{Due, Dues, OpenLoad, is_length, is_range};
 
 /// A caller that got no connection asks again after this at the earliest, so that a dead server is not asked a million times.
 const AFTER_A_BREAK: Duration = Duration::from_millis(10);
@@ -54,6 +54,21 @@ impl Load {
         match self {
             Load::Open(load) => load.length,
             Load::Closed(load) => load.length,
+        }
+    }
+
+    /// Whether it can be sent; [`run`](super::run) asks before it begins.
+    ///
+    /// # Errors
+    /// What is wrong with it, and what it must be.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Load::Open(load) => load.check(),
+            Load::Closed(load) => {
+                is_range(&load.rows)?;
+                is_length(load.warm_up, load.length)?;
+                is_length(load.think, Duration::ZERO).map_err(|_| format!("nobody thinks for {:?}", load.think))
+            }
         }
     }
 

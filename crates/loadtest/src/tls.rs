@@ -12,9 +12,10 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 /// Whose word is taken for a server's certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Trust {
     /// The roots that this machine knows.
+    #[default]
     System,
     /// The roots in this file.
     File(std::path::PathBuf),

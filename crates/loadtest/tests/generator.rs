@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uncork_loadtest::{Address, ClosedLoad, Load, Means, Run, Same, Speech, Tls, Trust, message, run};
+use uncork_loadtest::{Address, ClosedLoad, Load, Means, OpenLoad, Run, Same, Speech, Times, Tls, Trust, message, run};
+use uncork_sim::Process;
 
 /// A server each of whose connections is given to `serve`; it ends with the process of the test.
 fn server(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
@@ -39,6 +40,36 @@ fn ask_so(address: SocketAddr, speech: Speech, request: Vec<u8>, threads: usize,
     let address = Address::Tcp(address);
     let means = Means { address, speech, threads, connections: 10, timeout, deadline: None };
     run(&Load::Closed(load), &Same::new(request), &means, &AtomicBool::new(false), |_| ()).expect("there are sockets")
+}
+
+/// A thread ended early, and nobody was told why.
+#[test]
+fn a_load_that_makes_no_sense_is_refused_before_anything_is_sent() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let address = Address::Tcp(server(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    }));
+    let (speech, timeout) = (Speech::default(), Duration::from_secs(1));
+    let means = Means { address, speech, threads: 2, connections: 10, timeout, deadline: None };
+    let (think, warm_up, length) = (Duration::from_millis(1), Duration::ZERO, Duration::from_millis(100));
+    let backwards = std::ops::RangeInclusive::new(2, 1);
+    let closed = ClosedLoad { callers: 3, think, rows: backwards.clone(), warm_up, length, seed: 1 };
+    let times = |rate| Times::Process(Process::Poisson { rate });
+    let open = OpenLoad { times: times(f64::NAN), rows: 1..=1, warm_up, length, seed: 1 };
+    for (load, words) in [
+        (Load::Closed(closed.clone()), "rows are 2..=1, which is no number of rows"),
+        (Load::Closed(ClosedLoad { rows: 1..=1, think: Duration::MAX, ..closed.clone() }), "nobody thinks for"),
+        (Load::Closed(ClosedLoad { rows: 1..=1, length: Duration::MAX, ..closed }), "100 years at most"),
+        (Load::Open(open.clone()), "rate is NaN"),
+        (Load::Open(OpenLoad { times: times(100.0), rows: backwards, ..open }), "rows are 2..=1"),
+    ] {
+        let request = Same::new(message("GET", "/", "here", &[], None));
+        let refused = run(&load, &request, &means, &AtomicBool::new(false), |_| ());
+        let why = refused.err().unwrap_or_default();
+        assert!(why.contains(words), "{words}: {why}");
+    }
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
 
 #[test]
