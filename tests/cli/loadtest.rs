@@ -570,6 +570,11 @@ fn wrong_usage_and_dead_servers_are_told_with_what_to_do() {
         (&[&nobody, "--rate", "5"], "is the server up?"),
         (&["unix:/no/such.sock", "--rate", "5"], "no connection to the socket (/no/such.sock: "),
         (&[&url, "--as", "grpc", "--rate", "5"], "give --model"),
+        // Who means no model of an inference server is told how to ask for anything else.
+        (
+            &[&url, "--rate", "5"],
+            "give --model, or say what to send to a server without any: --get, --request FILE, or --body FILE",
+        ),
         // What is wrong with flags and files is told before anybody is asked.
         (&[&nobody, "--model", "m", "--rate", "5", "--body", "no-such"], "no-such cannot be read"),
         (&[&nobody, "--rate", "5", "--request", "no-such"], "no-such cannot be read"),

@@ -1,5 +1,7 @@
 //! What is asked, and whether an answer is a good one: the seam behind which protocols differ.
 
+use serde_json::Value;
+
 use super::tally::{Ending, without_numbers};
 use super::wire::Answer;
 
@@ -46,12 +48,34 @@ fn redirect(location: &str) -> String {
     format!("redirected to {place}, which is not asked: give that URL if you mean it")
 }
 
-/// The server's words, numbers aside: of `{"error": "…"}` what is in it, or the first line of anything else.
+/// Where servers say in JSON what is wrong: uncork and Triton, OpenAI, many others, FastAPI, and FastAPI of a malformed request.
+const SAID_AT: [&str; 5] = ["/error", "/error/message", "/message", "/detail", "/detail/0/msg"];
+/// Longer JSON is searched for its `error`, and not read.
+const LONGEST_JSON: usize = 4096;
+
+/// The server's words, numbers aside: of JSON its error or message, of a page its title, or the first line of anything else.
 fn reason(body: &[u8]) -> String {
+    let json = Some(body).filter(|body| body.len() <= LONGEST_JSON && body.trim_ascii_start().starts_with(b"{"));
+    let json = json.and_then(|body| serde_json::from_slice::<Value>(body).ok());
+    let told = |json: &Value| SAID_AT.iter().find_map(|at| json.pointer(at)?.as_str().map(str::to_owned));
+    if let Some(words) = json.as_ref().and_then(told) {
+        return without_numbers(words.trim());
+    }
     let text = String::from_utf8_lossy(&body[..body.len().min(500)]);
     let words = text.split_once("\"error\"").and_then(|(_, rest)| rest.split('"').nth(1));
-    let words = words.or_else(|| text.lines().find(|line| !line.trim().is_empty())).unwrap_or("no words");
-    without_numbers(words.trim())
+    let words = words.or_else(|| title(&text)).or_else(|| text.lines().find(|line| !line.trim().is_empty()));
+    without_numbers(words.unwrap_or("no words").trim())
+}
+
+/// That of a page, without the status in front of it: it is told anyway.
+fn title(page: &str) -> Option<&str> {
+    // Letters of ASCII are as long in either case.
+    let lower = page.to_ascii_lowercase();
+    let from = lower.find("<title>")? + "<title>".len();
+    let to = from + lower[from..].find("</title>")?;
+    let title = page[from..to].trim();
+    let words = title.trim_start_matches(|c: char| c.is_ascii_digit()).trim_start();
+    Some(if words.is_empty() { title } else { words })
 }
 
 /// A request's bytes, with the length of its body among its headers.
@@ -77,14 +101,14 @@ pub fn message(method: &str, path: &str, host: &str, headers: &[(String, String)
     bytes
 }
 
-/// One and the same request without a body, over and over.
+/// One and the same request, over and over.
 #[derive(Debug, Clone)]
 pub struct Same {
     bytes: Vec<u8>,
 }
 
 impl Same {
-    /// These bytes.
+    /// The bytes of a whole request, from its first line to the end of its body if it has one, as [`message`] puts them together.
     pub fn new(bytes: Vec<u8>) -> Same {
         Same { bytes }
     }
@@ -110,6 +134,21 @@ mod tests {
         assert_eq!(ending(503, body), Ending::Refused { status: 503, reason: reason.clone() });
         assert_eq!(ending(500, body), Ending::Failed { status: 500, reason });
         assert_eq!(ending(502, "\n<p>Bad"), Ending::Failed { status: 502, reason: "<p>Bad".into() });
+        let nginx = "<html>\r\n<head><title>429 Too Many Requests</title></head>\r\n<body>\r\n<center>";
+        assert_eq!(ending(429, nginx), Ending::Refused { status: 429, reason: "Too Many Requests".into() });
+        for (body, reason) in [
+            ("<!DOCTYPE HTML>\n<html>\n <HEAD>\n<TITLE>Error response</TITLE>", "Error response"),
+            ("<title>404</title>", "N"),
+            ("<title>cut off", "<title>cut off"),
+            (r#"{"detail":"Not Found"}"#, "Not Found"),
+            (r#"{"detail":[{"type":"missing","loc":["body"],"msg":"Field required"}]}"#, "Field required"),
+            (r#"{"error":{"message":"no model \"a\"","type":"x"}}"#, r#"no model "a""#),
+            (r#"{"code":5,"message":"9 rows are too many"}"#, "N rows are too many"),
+            (r#"{"error":"cut off"#, "cut off"),
+            (r#"{"a":1}"#, r#"{"a":N}"#),
+        ] {
+            assert_eq!(ending(404, body), Ending::Failed { status: 404, reason: reason.into() }, "{body}");
+        }
         assert_eq!(ending(404, ""), Ending::Failed { status: 404, reason: "no words".into() });
         assert_eq!(ending(201, ""), Ending::Good);
     }

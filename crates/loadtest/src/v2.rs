@@ -123,7 +123,10 @@ pub fn only_model(place: &Place, url: &Url, headers: &[(String, String)]) -> Res
         [only] => Ok(only.clone()),
         [] => {
             let why = silence.map_or(String::new(), |why| format!(" ({why})"));
-            Err(format!("--model is missing, and the server does not say which models it has{why}; give --model"))
+            Err(format!(
+                "--model is missing, and the server does not say which models it has{why}; give --model, or say what to send to a \
+                 server without any: --get, --request FILE, or --body FILE with a path in the URL"
+            ))
         }
         several => Err(format!("--model is missing; the server has {}", several.join(", "))),
     }
