@@ -8,6 +8,7 @@ does to the others: nothing.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import itertools
 import json
@@ -263,6 +264,10 @@ class LitServe(Foreign):
         if request:
             self._refuse_forms(request[0], annotation)
         self._validated: Any = getattr(annotation, "model_validate", None)
+        if inspect.isclass(annotation) and hasattr(annotation, "__dataclass_fields__"):
+            from pydantic import TypeAdapter  # type: ignore[import-not-found, unused-ignore]
+
+            self._validated = TypeAdapter(annotation).validate_python
         self._wants = {
             method: "context" in inspect.signature(getattr(api, method)).parameters
             for method in ("decode_request", "batch", "predict", "unbatch", "encode_response")
@@ -294,7 +299,9 @@ class LitServe(Foreign):
             asked = "a file or a field of a form"
         elif kinds & {"builtins:str", "builtins:int", "builtins:float", "builtins:bytes"}:
             asked = "a parameter of the query"
-        elif read := attributes(self._api.decode_request, request.name) & {"headers", "query_params", "cookies", "url", "client"}:
+        elif (annotation is None or "starlette:Request" in kinds) and (
+            read := attributes(self._api.decode_request, request.name) & {"headers", "query_params", "cookies", "url", "client"}
+        ):
             asked = f"the request's {min(read)}"
         else:
             return
@@ -378,7 +385,7 @@ class Mosec(Foreign):
         try:
             one = example[0] if self._is_batched else example
             body: bytes = self._worker.serialize(one)
-            if bool(self._worker.deserialize(body) == one):
+            if isinstance(body, bytes) and bool(self._worker.deserialize(body) == one):
                 return body
         except Exception:
             pass
@@ -515,7 +522,7 @@ class KServe(Foreign):
         self._most_rows = most_rows(setup)
         refuse_streams(name, preprocess=found.preprocess, predict=found.predict, postprocess=found.postprocess)
         methods = (found.preprocess, found.predict, found.postprocess)
-        own = [method for method in methods if method.__module__.partition(".")[0] != "kserve"]
+        own = [method for method in methods if getattr(method, "__module__", "").partition(".")[0] != "kserve"]
         for method in [method for method in own if method is not found.postprocess][:1]:
             asked = "".join(map(str, list(inspect.signature(method).parameters.values())[1:2]))
             if "InferRequest" in asked and "dict" not in asked.lower():
@@ -588,8 +595,8 @@ class TorchServe(Foreign):
 
     def __init__(self, found: Any, name: str, setup: dict[str, Any]) -> None:
         self.name = name
-        folder = os.path.dirname(os.path.abspath(inspect.getfile(found))) if ".py" in str(setup.get("target")) else os.getcwd()
-        self._context = Context(setup, name, folder)
+        place = str(setup.get("target")).partition(":")[0]
+        self._context = Context(setup, name, os.path.dirname(os.path.abspath(place)) if place.endswith(".py") else os.getcwd())
         if inspect.isfunction(found):
             self._handle = found
             # Without data it is asked to get ready.
@@ -657,7 +664,7 @@ class Context:
     def __init__(self, setup: dict[str, Any], name: str, folder: str) -> None:
         self.model_name = setup.get("model", name)
         self.manifest = manifest(self.model_name, folder)
-        self.model_yaml_config = settings_of(os.path.join(folder, self.manifest["model"].get("configFile", "model-config.yaml")))
+        self._settings_path = os.path.join(folder, self.manifest["model"].get("configFile", "model-config.yaml"))
         self.system_properties = {
             "model_dir": folder,
             "gpu_id": 0 if device() != "cpu" else None,
@@ -670,6 +677,11 @@ class Context:
         self._requests: list[Request] = []
         self._responses: list[Response] = []
         self._has_complained = False
+
+    @functools.cached_property
+    def model_yaml_config(self) -> dict[str, Any]:
+        """The model's own settings; read where the handler asks for them, since not every Python reads YAML."""
+        return settings_of(self._settings_path)
 
     def take(self, requests: list[Request]) -> list[Response]:
         """Begins a batch."""

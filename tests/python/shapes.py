@@ -129,7 +129,10 @@ class Api(ls.LitAPI):
             words = f"decode_request of Api takes {words}; uncork gives it the body's JSON alone. .* preprocess"
             with self.subTest(taken), Fake(code % (taken, read), "app.py:Api") as worker, self.assertRaisesRegex(RuntimeError, words):
                 worker.ready()
-        for taken, read in ((": Request", "request['x']"), (": dict", "request.get('x')"), ("", "request['x']")):
+        code = code.replace("class Api", "@dataclasses.dataclass\nclass Row:\n    x: int\n    url: str = ''\nclass Api")
+        code = "import dataclasses\n" + code
+        read = "request.x if request.url == '' else None"
+        for taken, read in ((": Row", read), (": Request", "request['x']"), (": dict", "request.get('x')"), ("", "request['x']")):
             with self.subTest(taken), Fake(code % (taken, read), "app.py:Api") as worker:
                 worker.ready()
                 self.assertEqual(worker.answers({"x": 3}), [3])
@@ -436,13 +439,17 @@ class Handler:
     def test_an_archive_says_what_its_manifest_says(self):
         code = """
 class Handler:
-    def initialize(self, context): self.model = context.manifest["model"]
+    def initialize(self, context):
+        self.model = context.manifest["model"]
+        assert context.model_yaml_config["handler"]["top"] == 5
     def handle(self, data, context): return [self.model for _ in data]
 """
         with tempfile.TemporaryDirectory() as folder:
             os.mkdir(os.path.join(folder, "MAR-INF"))
             with open(os.path.join(folder, "MAR-INF", "MANIFEST.json"), "w") as file:
                 json.dump({"model": {"modelName": "m", "serializedFile": "a.pt", "modelFile": "model.py"}}, file)
+            with open(os.path.join(folder, "model-config.yaml"), "w") as file:
+                file.write("batchSize: 4\nhandler:\n  top: 5\n")
             with Fake(code, "app.py:Handler", folder=folder) as worker:
                 worker.ready()
                 self.assertEqual(worker.answers(1), [{"modelName": "m", "serializedFile": "a.pt", "modelFile": "model.py"}])
@@ -505,7 +512,11 @@ class Api:
     def test_what_holds_instead_is_said_with_the_key_to_write(self):
         end = ", which uncork does not go by; write max_batch_size = 4, "
         for code, target, words in (
-            (self.LIT, "app.py:Api", "max_batch_size, timeout and workers_per_device of its own" + end + "max_latency_ms = 5000 and runners = 2"),
+            (
+                self.LIT,
+                "app.py:Api",
+                "max_batch_size, timeout and workers_per_device of its own" + end + "max_latency_ms = 5000 and runners = 2",
+            ),
             (self.MOSEC, "app.py:Api", "max_batch_size, num and timeout of its own" + end + "runners = 2 and stuck_after_ms = 5000"),
             (
                 self.BENTO,
