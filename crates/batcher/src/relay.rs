@@ -32,11 +32,23 @@ thread_local! {
 /// Calls `tell`, and polls on this thread what that wakes.
 pub(super) fn carrying_on(tell: impl FnOnce()) {
     WOKEN.set(Some(Vec::new()));
+    let mut woken = Woken(Vec::new());
     tell();
-    for shared in WOKEN.take().unwrap_or_default() {
+    woken.0 = WOKEN.take().unwrap_or_default();
+    while let Some(shared) = woken.0.pop() {
         let _within = shared.runtime.enter();
         // Its task learns by itself of what is over.
         let _ = shared.poll(true);
+    }
+}
+
+/// What was woken and is not polled yet. After a panic its tasks do that.
+struct Woken(Vec<Arc<Shared>>);
+
+impl Drop for Woken {
+    fn drop(&mut self) {
+        let by_tell = WOKEN.take().unwrap_or_default();
+        by_tell.iter().chain(&self.0).for_each(|shared| shared.task.wake());
     }
 }
 
@@ -212,6 +224,28 @@ mod tests {
         assert!(ended.is_err());
         task.await.unwrap();
         assert_eq!(gone.recv(), Err(mpsc::RecvError));
+    }
+
+    #[tokio::test]
+    async fn what_was_woken_before_a_panic_of_who_wakes_is_polled_and_so_is_what_its_thread_wakes_afterwards() {
+        let (tell, saw, relay) = listening();
+        let task = tokio::spawn(relay);
+        tokio::task::yield_now().await;
+        let seen = tokio::task::spawn_blocking(move || {
+            let panics = || {
+                tell.send(Some(1)).unwrap();
+                panic!("on purpose");
+            };
+            assert!(catch_unwind(AssertUnwindSafe(|| carrying_on(panics))).is_err());
+            let next = || saw.recv_timeout(Duration::from_secs(10)).map(|(message, _)| message);
+            let first = next();
+            tell.send(Some(2)).unwrap();
+            let second = next();
+            tell.send(None).unwrap();
+            (first, second)
+        });
+        assert_eq!(seen.await.unwrap(), (Ok(1), Ok(2)));
+        task.await.unwrap();
     }
 
     #[tokio::test]
