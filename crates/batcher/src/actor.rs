@@ -170,7 +170,8 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
         let left = self.desks.extract_if(|lane, desk| {
             let queue = dispatcher.queue(*lane);
             desk.observers.waits(now, Waits { rows: queue.rows(), ..desk.bounds.waits() });
-            if !dispatcher.is_idle(*lane) {
+            // Who was let in is answered, though it may be on its way still.
+            if !dispatcher.is_idle(*lane) || desk.bounds.waits().rows > 0 {
                 return false;
             }
             for done in desk.drained.drain(..) {

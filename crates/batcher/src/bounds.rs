@@ -18,6 +18,9 @@ use uncork_core::estimator::{Fit, Instant};
 /// What may be on its way to the actor beyond a bound, as a part of it. It has no more to do than to read what has come.
 const LEEWAY: usize = 2;
 
+/// Stands for no size, but for a meter of which nothing can be taken.
+const CLOSED: usize = 1 << (usize::BITS - 1);
+
 /// How often a request goes on that is expected to be late. Were none to, nothing would correct an estimate that a stall has left.
 const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 
@@ -26,7 +29,6 @@ const BETWEEN_TRIES: Duration = Duration::from_secs(1);
 pub(super) struct Bounds {
     rows: Meter,
     bytes: Meter,
-    closed: AtomicBool,
     retry_after: Duration,
     /// The most rows that a batch may have now.
     most_rows: AtomicUsize,
@@ -45,18 +47,18 @@ pub(super) struct Bounds {
 #[derive(Debug)]
 struct Meter {
     unit: &'static str,
+    /// With [`CLOSED`], once nothing more is taken. In one word, so that whoever finds it closed and unused knows that it stays so.
     used: AtomicUsize,
     bound: usize,
 }
 
 impl Bounds {
     pub(super) fn new(max_rows: usize, max_bytes: usize, retry_after: Duration) -> Bounds {
-        let meter = |unit, bound| Meter { unit, used: AtomicUsize::new(0), bound };
+        let meter = |unit, bound: usize| Meter { unit, used: AtomicUsize::new(0), bound: bound.min(CLOSED - 1) };
         let (rows, bytes) = (meter("rows", max_rows), meter("bytes", max_bytes));
         Bounds {
             rows,
             bytes,
-            closed: AtomicBool::new(false),
             retry_after,
             most_rows: AtomicUsize::new(usize::MAX),
             fit: std::sync::Mutex::default(),
@@ -86,13 +88,12 @@ impl Bounds {
 
     /// Takes room for an item of `caller`, or says what is full. Where callers are told apart the bound may be [passed](Self::full).
     pub(super) fn admit(&self, weight: Weight, caller: Caller) -> Result<(), Error> {
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::ShuttingDown);
-        }
         let leeway = |meter: &Meter| if caller.id == 0 { 0 } else { meter.bound / LEEWAY };
-        self.rows.take(weight.rows, leeway(&self.rows), self.retry_after)?;
-        let bytes = self.bytes.take(weight.bytes, leeway(&self.bytes), self.retry_after);
-        bytes.inspect_err(|_| self.rows.give_back(weight.rows))
+        let take = |meter: &Meter, size| meter.take(size, leeway(meter), self.retry_after);
+        self.rows.may_take(weight.rows)?;
+        take(&self.bytes, weight.bytes)?;
+        // Last: rows that are taken are those of an item that comes, and are waited for by who drains.
+        take(&self.rows, weight.rows).inspect_err(|_| self.bytes.give_back(weight.bytes))
     }
 
     /// What is said to whom there is no room for, where more is `held` than may wait.
@@ -115,12 +116,13 @@ impl Bounds {
     }
 
     /// What waits now, and the most that may.
+    ///
+    /// Once it is [closed](Self::close) and no rows wait, none will.
     pub(super) fn waits(&self) -> Waits {
-        let used = |meter: &Meter| meter.used.load(Ordering::Acquire);
         Waits {
-            rows: used(&self.rows),
+            rows: self.rows.used(),
             max_rows: self.rows.bound,
-            bytes: used(&self.bytes),
+            bytes: self.bytes.used(),
             max_bytes: self.bytes.bound,
         }
     }
@@ -129,11 +131,12 @@ impl Bounds {
         self.most_rows.load(Ordering::Relaxed)
     }
 
-    /// The mean time that `parts` of a request take, run one after the other; zero while that is a guess.
-    pub(super) fn time(&self, parts: impl Iterator<Item = usize>) -> Duration {
+    /// The mean time that so many parts of a request take, each of as many rows, and then one of `last`; zero while that is a guess.
+    pub(super) fn time(&self, parts: usize, rows: usize, last: usize) -> Duration {
         let fit = self.fit.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = fit.as_ref().map(|fit| parts.filter_map(|rows| fit.predict(rows)));
-        times.map_or(Duration::ZERO, |times| times.fold(Duration::ZERO, Duration::saturating_add))
+        let time = |rows| fit.as_ref().and_then(|fit| fit.predict(rows)).unwrap_or_default();
+        // Four thousand million of them are late in any case.
+        time(rows).saturating_mul(u32::try_from(parts).unwrap_or(u32::MAX)).saturating_add(time(last))
     }
 
     /// Whether a request may go on that is expected to be late, because none has for a while.
@@ -164,24 +167,45 @@ impl Bounds {
 
     /// Admits nothing from now on.
     pub(super) fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.rows.close();
         self.room.notify_one();
     }
 }
 
 impl Meter {
+    /// Whether there can ever be room for `size`.
+    fn may_take(&self, size: usize) -> Result<(), Error> {
+        let (bound, unit) = (self.bound, self.unit);
+        if self.is_closed() {
+            return Err(Error::ShuttingDown);
+        }
+        if size > bound { Err(Error::TooLarge { size, bound, unit }) } else { Ok(()) }
+    }
+
     /// Takes `size`. Whoever has a `leeway` needs no more than that it is not used up.
     fn take(&self, size: usize, leeway: usize, retry_after: Duration) -> Result<(), Error> {
-        let (bound, unit) = (self.bound, self.unit);
-        if size > bound {
-            return Err(Error::TooLarge { size, bound, unit });
-        }
+        self.may_take(size)?;
+        let bound = self.bound;
         let most = if leeway == 0 { bound } else { bound.saturating_add(leeway).saturating_add(size) };
-        let fits = |used: usize| used.checked_add(size).filter(|&sum| sum <= most);
+        // What is closed has more than there can be.
+        let fits = |used: usize| used.checked_add(size).filter(|&sum| sum <= most.min(CLOSED - 1));
         match self.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits) {
             Ok(_) => Ok(()),
-            Err(queued) => Err(self.full(queued, retry_after)),
+            Err(used) if used & CLOSED != 0 => Err(Error::ShuttingDown),
+            Err(used) => Err(self.full(used, retry_after)),
         }
+    }
+
+    fn used(&self) -> usize {
+        self.used.load(Ordering::Acquire) & !CLOSED
+    }
+
+    fn is_closed(&self) -> bool {
+        self.used.load(Ordering::Acquire) & CLOSED != 0
+    }
+
+    fn close(&self) {
+        self.used.fetch_or(CLOSED, Ordering::AcqRel);
     }
 
     fn full(&self, queued: usize, retry_after: Duration) -> Error {

@@ -143,11 +143,20 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
 
     /// Has an item wait for room in a full queue, in the order of arrival, instead of being refused at once; one that has found none
     /// when its time is over is refused then. For programs that would rather be slowed down than told to try again.
+    ///
+    /// Nobody makes room for another then: [callers](crate::Terms::caller) who are told apart share what is in the queue, but one who asks for very
+    /// much has the others wait behind him for room. Where callers do not know each other, leave this out.
     pub fn waiting_for_room(self) -> Self {
         Builder { waits_for_room: true, ..self }
     }
 
     /// Starts a batcher over a function of a batch, called on a thread for each runner.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start) does.
     pub fn start_function(
         self,
         function: impl Fn(Vec<I>) -> Vec<A> + Send + Sync + 'static,
@@ -161,6 +170,12 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
 
     /// Starts a batcher over the threads of its pool, one for each runner, each with a worker from `build`, which is called
     /// again after a worker has panicked.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start) does.
     pub fn start_threads<F>(mut self, build: F) -> std::io::Result<Batcher<I, A>>
     where
         F: Fn() -> Result<Box<dyn Work<I, A>>, BatchError> + Send + Sync + 'static,
@@ -170,7 +185,10 @@ impl<I: Send + 'static, A: Send + 'static> Builder<I, A> {
         Ok(self.pool(&pool).start(workers))
     }
 
-    /// Starts a batcher over any executor. Must be called within a tokio runtime with time enabled.
+    /// Starts a batcher over any executor.
+    ///
+    /// # Panics
+    /// Without a [`pool`](Self::pool) to share: outside of a tokio runtime, and in one without time (`enable_time`).
     pub fn start(self, executor: impl Executor<I, A>) -> Batcher<I, A> {
         let pool = self.pool.unwrap_or_else(|| Pool::new("own", self.runners));
         let clock = pool.clock();

@@ -162,7 +162,8 @@ impl Terms {
 
     /// Tells whose the item is. Where more is asked than can be done, callers who are told apart share that, in each priority, by max-min
     /// fairness: who asks for little is answered, and the others get the rest by their weights. A [priority](Terms::priority) beyond the most
-    /// urgent that he may ask for is taken for that.
+    /// urgent that he may ask for is taken for that. Where items [wait for room](Builder::waiting_for_room) in the queue, only what has come into it
+    /// is shared so.
     pub fn caller(self, caller: Caller) -> Terms {
         Terms { caller, ..self }
     }
@@ -257,10 +258,9 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     /// Batches calls of `function`, which gets the items of a batch and returns one answer for each, in order. It runs on
     /// a thread of its own; a panic, or another number of answers, fails that batch and no other. Each item is a row.
     ///
-    /// Must be called within a tokio runtime with time enabled.
-    ///
     /// # Panics
-    /// If no thread can be started; [`Builder`] returns that as an error, and has further settings.
+    /// Outside of a tokio runtime, in one without time (`enable_time`), and if no thread can be started; [`Builder`] returns that last as an
+    /// error, and has further settings.
     pub fn new(caps: Caps, function: impl Fn(Vec<I>) -> Vec<A> + Send + Sync + 'static) -> Batcher<I, A> {
         Builder::new(caps).start_function(function).expect("the system starts a thread")
     }
@@ -273,7 +273,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     /// The answer to `item`, which arrives now. Dropping the future takes the item out of the queue.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Those of [`submit_with`](Self::submit_with).
     pub async fn submit(&self, item: I) -> Result<A, Error> {
         self.submit_with(item, Terms::now()).await.map(|answered| answered.answer)
     }
@@ -282,7 +282,11 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     /// unsent.
     ///
     /// # Errors
-    /// Why there is none.
+    /// - Refused before it ran, and worth asking again after [`Error::retry_after`], where that says a time: [`Error::Late`], [`Error::Overload`],
+    ///   [`Error::OverShare`], [`Error::Full`].
+    /// - [`Error::TooLarge`]: it has more rows than a batch, or more rows or bytes than the queue, may have.
+    /// - [`Error::ShuttingDown`]: this batcher [drains](Self::drain) or [is gone](Self::is_gone); only another may answer.
+    /// - It ran, and there is no answer: [`Error::Failed`], and [`Error::Stuck`] with [`Builder::giving_up_after`].
     pub async fn submit_with(&self, item: I, terms: Terms) -> Result<Answered<A>, Error> {
         let Terms { arrival, priority, caller, span, .. } = terms;
         let shared = &*self.shared;
@@ -332,7 +336,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
         let own = parts.div_ceil(shared.runners);
         let is_last_alone = (parts - 1) % shared.runners == 0;
         let last = if is_last_alone { rows - (parts - 1) * most } else { most };
-        let alone = shared.bounds.time(std::iter::repeat_n(most, own - 1).chain([last]));
+        let alone = shared.bounds.time(own - 1, most, last);
         let now = shared.clock.now();
         if alone <= within {
             return Ok(None);
@@ -379,7 +383,7 @@ impl<I: Send + 'static, A: Send + 'static> Batcher<I, A> {
     }
 
     /// Refuses new items from now on, answers all that wait without holding back any longer, and returns when the last
-    /// answer is out.
+    /// answer is out. No batch goes to a runner afterwards.
     pub async fn drain(&self) {
         let (done, drained) = oneshot::channel();
         self.shared.bounds.close();
@@ -404,5 +408,33 @@ impl<I, A> Drop for Departure<'_, I, A> {
             // An actor that is gone has no queue to leave.
             let _ = self.inbox.send(Message::Departed(self.lane, self.entry));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_drain_waits_for_whoever_was_let_in_before_it_and_has_not_reached_the_queue_yet() {
+        let caps = Caps::new(Duration::from_millis(50), 8);
+        let batcher = Batcher::new(caps, |xs: Vec<u64>| xs);
+        assert_eq!(batcher.submit(1).await, Ok(1));
+        // As if its thread had lost its processor in the middle of `submit_with`.
+        let shared = &*batcher.shared;
+        assert_eq!(shared.bounds.admit(Weight { rows: 1, bytes: 8 }, Caller::default()), Ok(()));
+        let drain = batcher.drain();
+        tokio::pin!(drain);
+        let soon = Duration::from_secs(1);
+        assert!(tokio::time::timeout(soon, &mut drain).await.is_err(), "one is on its way");
+        assert_eq!(batcher.submit(2).await, Err(Error::ShuttingDown));
+        let arrival = shared.clock.now();
+        let entry = Entry::new(1000, arrival, arrival + caps.max_latency);
+        let (reply, answer) = oneshot::channel();
+        let waiting = Waiting { item: 3, reply, bytes: 8, within: caps.max_latency, span: None };
+        assert!(shared.inbox.send(Message::Arrived(shared.lane, entry, waiting)).is_ok());
+        drain.await;
+        let answered = answer.await.expect("it was taken in");
+        assert_eq!(answered.map(|answered| answered.answer), Ok(3));
     }
 }

@@ -1,6 +1,7 @@
 //! Runners that several queues share.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -47,9 +48,13 @@ impl<I, A> std::fmt::Debug for Pool<I, A> {
 }
 
 impl<I: Send + 'static, A: Send + 'static> Pool<I, A> {
-    /// A pool that runs so many batches at once (0 is taken as 1). `name` is what its `Debug` calls it. Must be called within a
-    /// tokio runtime with time enabled.
+    /// A pool that runs so many batches at once (0 is taken as 1). `name` is what its `Debug` calls it.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, and in one without time (`enable_time`).
     pub fn new(name: impl Into<String>, runners: usize) -> Pool<I, A> {
+        // Without time its task would panic later, where nobody sees why.
+        drop(tokio::time::sleep(Duration::ZERO));
         let (runners, clock) = (runners.max(1), Clock::start());
         let (inbox, messages) = mpsc::unbounded_channel();
         // Not a stray: the actor ends when the last handle is dropped.

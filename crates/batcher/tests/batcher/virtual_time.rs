@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use tokio::time::Instant;
-use uncork_batcher::Error;
-use uncork_batcher::{Caller, Priority, RefusalReason, SpanRef, Terms};
+use uncork_batcher::{Batcher, Caller, Caps, Error, Priority, RefusalReason, SpanRef, Terms};
 use uncork_core::estimator;
 use uncork_core::policy::{Decision, Policy, ReleaseReason, ShedReason, View};
 
@@ -527,6 +526,14 @@ async fn the_actor_ends_with_the_last_handle_once_what_runs_has_come_back() {
 }
 
 #[test]
+fn a_batcher_in_a_runtime_without_time_or_in_none_is_a_panic_at_once_and_not_one_of_its_task_later() {
+    let start = || std::panic::catch_unwind(|| drop(Batcher::new(Caps::new(ms(50), 8), |xs: Vec<u64>| xs)));
+    let without_time = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    assert!(without_time.block_on(async { start() }).is_err(), "without time");
+    assert!(start().is_err(), "outside of any");
+}
+
+#[test]
 fn whoever_asks_behind_the_end_of_a_batcher_s_runtime_is_told_of_a_shutdown_and_the_batcher_says_that_it_is_gone() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let first = runtime();
@@ -564,6 +571,31 @@ async fn what_takes_longer_than_its_time_in_all_its_parts_is_refused_before_one_
         "by two runners"
     );
     assert_eq!(two.foresee(41, &Terms::now()), Err(late(54.0, 50.0)));
+}
+
+#[tokio::test]
+async fn a_request_of_any_number_of_rows_is_foreseen_at_once() {
+    let runner = StandIn::new(ms(10), ms(1));
+    let batcher = runner.builder(ms(50), 8).seen(runner.warm()).start(runner.clone());
+    // By a thread of its own, which this one need not wait for.
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for rows in [8_000_000, usize::MAX] {
+            // Nobody hears of it where the first has taken too long.
+            let _ = tell.send(batcher.foresee(rows, &Terms::now()));
+        }
+    });
+    let mut predicted = [0.0; 2];
+    for predicted in &mut predicted {
+        match told.recv_timeout(Duration::from_secs(10)) {
+            Ok(Ok(Some(Error::Late { predicted_ms, .. })) | Err(Error::Late { predicted_ms, .. })) => {
+                *predicted = predicted_ms;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(predicted[0].round(), 18_000_000.0, "a million batches of 18 ms");
+    assert!(predicted[1] > 1e10, "{}", predicted[1]);
 }
 
 #[tokio::test(start_paused = true)]
