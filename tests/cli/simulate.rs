@@ -658,6 +658,17 @@ fn a_neighbour_of_equal_weight_with_clients_or_a_trace_may_share_the_runners_too
         service = { base_ms = 2, per_row_ms = 0.5 }
         arrivals = [{ file = 'trace.csv' }]
     ";
+    let with_change = |at: &str| {
+        let changes = format!(", changes = [{{ at_s = {at}, factor = 2 }}] }}\n        arrivals");
+        let changed = text.replace(" }\n        arrivals", &changes);
+        assert_ne!(changed, text);
+        fs::write(folder.path().join("late.toml"), changed).unwrap();
+        simulate_with(folder.path(), &["--scenario", "late.toml"], b"")
+    };
+    // The speed of a model changes while its requests come, or not at all.
+    assert_eq!(with_change("0.9").0, 0);
+    let refused = "late.toml:13: service: changes: what begins at 1.5 s is after the last arrival, at 0.999 s";
+    assert_refused(with_change("1.5"), &[refused]);
     // The trace is found beside the scenario, and counts from its first arrival.
     fs::write(folder.path().join("mix.toml"), text).unwrap();
     let file = folder.path().join("mix.toml");
@@ -778,6 +789,11 @@ fn a_scenario_that_is_wrong_is_refused_with_its_line_its_key_and_the_bound() {
             "base_ms = 0, per_row_ms = 0",
             &["mix.toml:5: ", "a batch must take some time"],
         ),
+        (
+            "per_row_ms = 1",
+            "per_row_ms = 1, changes = [{ at_s = 0.5, factor = 2 }, { at_s = 1, factor = 9 }]",
+            &["mix.toml:5: service: changes: what begins at 1 s is not within for_s 1 s"],
+        ),
         (arrivals, "", &["mix.toml:1: ", "a model needs its callers: either arrivals"]),
         (arrivals, &format!("{arrivals}{sound}"), &["mix.toml:7: ", "a model called 'a' is there already"]),
         (
@@ -790,6 +806,11 @@ fn a_scenario_that_is_wrong_is_refused_with_its_line_its_key_and_the_bound() {
             "'poisson'",
             "{ flash = { factor = 2, from_s = 2, until_s = 3 } }",
             &["what begins at 2 s is not within for_s 1 s"],
+        ),
+        (
+            "'poisson', rate = 100, for_s = 1",
+            "{ mmpp = { low = 1, high = 1000, mean_low_s = 1, mean_high_s = 1 } }, rate = 1e7, for_s = 0.001",
+            &["mix.toml:6: ", "arrivals: high is 10000000000; it must be from 0 to 1000000000"],
         ),
         ("'poisson'", "{ flash = { factor = 2, from_s = 2, until_s = 1 } }", &["from_s must be less than until_s"]),
         ("'poisson', rate = 100", "{ list = { at_ms = [2, 1] } }", &["mix.toml:6: ", "at_ms: must be in order"]),

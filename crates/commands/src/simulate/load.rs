@@ -88,6 +88,25 @@ impl Load {
         Ok(())
     }
 
+    /// Whether there are requests at that time, which a message calls so, or later; `length` is what it calls the load's own.
+    ///
+    /// # Errors
+    /// The load is over by then.
+    pub(super) fn is_there(&self, at: Duration, name: &str, length: &str) -> Result<(), String> {
+        let Load::Trace(all) = self else { return arrivals::is_within(at, self.length(), name, length) };
+        let last = all.last().map_or(Duration::ZERO, |last| last.at.since(Instant::EPOCH));
+        // The last arrival's batch is yet to run then.
+        if at <= last {
+            return Ok(());
+        }
+        Err(format!(
+            "{name}: what begins at {} s is after the last arrival, at {} s; begin it earlier, or leave it out",
+            at.as_secs_f64(),
+            // A time stamp of this century has no more digits.
+            (last.as_secs_f64() * 1e6).round() / 1e6
+        ))
+    }
+
     /// The requests from the first one on.
     pub(super) fn source(&self) -> Box<dyn Source + '_> {
         match self {
@@ -199,6 +218,9 @@ impl Stretch {
             Times::Process(process) => arrivals::begin(process),
             Times::List(times) => times.last().copied().unwrap_or_default(),
         };
+        if let Times::Process(process) = &self.times {
+            process.check().map_err(|wrong| format!("{}: {wrong}", words.load))?;
+        }
         arrivals::is_within(begin, self.length, words.load, words.length)
     }
 

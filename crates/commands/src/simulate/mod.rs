@@ -139,10 +139,12 @@ impl Simulate {
             let load = self.load.load(self.setup.caps(), seed)?;
             let server = self.setup.server_ms;
             let models = vec![self.setup.subject(load)?];
-            (Plan { runners, seed, cold: false, server, models }, rules::parse("cork")?)
+            let mut plan = Plan { runners, seed, cold: false, server, models };
+            plan.align();
+            plan.check_changes("--drift", "--for").map_err(|(_, why)| why)?;
+            (plan, rules::parse("cork")?)
         };
         plan.cold = self.cold;
-        plan.align();
         let asked = self.policy.concat();
         let mut rules: Vec<Rule> = Vec::new();
         for rule in if asked.is_empty() { usual } else { asked } {

@@ -53,6 +53,20 @@ impl Plan {
         }
     }
 
+    /// Whether batches still run when a model's speed is to change: what is asked for and never happens would be taken for no harm.
+    /// Files are aligned by then; a message calls the change and the load's length so.
+    ///
+    /// # Errors
+    /// The number of a model whose load is over by then, and what is to be said of it.
+    pub(super) fn check_changes(&self, change: &str, length: &str) -> Result<(), (usize, String)> {
+        for (number, model) in self.models.iter().enumerate() {
+            for (at, _) in &model.service.changes {
+                model.load.is_there(at.since(Instant::EPOCH), change, length).map_err(|why| (number, why))?;
+            }
+        }
+        Ok(())
+    }
+
     /// The model, where there is one only.
     pub(super) fn only(&self) -> Option<&Subject> {
         if let [only] = &self.models[..] { Some(only) } else { None }

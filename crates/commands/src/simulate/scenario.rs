@@ -222,15 +222,20 @@ pub(super) fn read(path: &Path, seed: Option<u64>) -> Result<(Plan, Vec<Rule>), 
         }
         file.model.into_iter().map(|model| (Some(model.span()), model.into_inner())).collect()
     };
-    let mut subjects: Vec<Subject> = Vec::new();
+    let (mut subjects, mut services): (Vec<Subject>, Vec<Range<usize>>) = (Vec::new(), Vec::new());
     for (number, (span, model)) in (0..).zip(models) {
         if subjects.iter().any(|other| other.name == model.name.0) {
             return Err(reader.refusal(span, &format!("a model called '{}' is there already", model.name.0)));
         }
+        services.push(model.service.span());
         // Two models of one scenario draw different numbers, and so do their stretches.
         subjects.push(reader.subject(model, span, runners, server, seed ^ number << 48)?);
     }
-    Ok((Plan { runners, seed, cold: false, server, models: subjects }, rules))
+    let mut plan = Plan { runners, seed, cold: false, server, models: subjects };
+    plan.align();
+    let too_late = |(number, why): (usize, String)| reader.refusal(services.get(number).cloned(), &why);
+    plan.check_changes("changes", "for_s").map_err(too_late)?;
+    Ok((plan, rules))
 }
 
 /// A file and its text, for messages.

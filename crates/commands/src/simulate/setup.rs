@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::load::Load;
 use super::plan::Subject;
 use super::values;
-use crate::arrivals;
 use uncork_core::estimator::Instant;
 use uncork_core::policy::BatchSizes;
 use uncork_sim::Service;
@@ -95,9 +94,6 @@ impl Flags {
             return Err("--base-ms 0 --per-row-ms 0: a batch must take some time".into());
         }
         let sizes = sizes(self.allowed_batch_sizes, max_batch, ["--allowed-batch-sizes", "--max-batch-size"])?;
-        for (at, _) in &self.drift {
-            drifts_within(*at, &load)?;
-        }
         let mut changes = self.drift;
         changes.sort_by_key(|(at, _)| *at);
         let (straggle_share, straggle_factor) = self.stragglers.unwrap_or((0.0, 1.0));
@@ -112,25 +108,6 @@ impl Flags {
         };
         let (name, weight) = (String::new(), NonZeroUsize::MIN);
         Ok(Subject { name, service, max_latency, max_batch, tried: None, weight, load })
-    }
-}
-
-/// Whether batches still run when they are to drift: what is asked for and never happens would be taken for no harm.
-///
-/// # Errors
-/// The load is over by then.
-fn drifts_within(at: Duration, load: &Load) -> Result<(), String> {
-    let length = load.length();
-    match load {
-        // The last arrival's batch is yet to run then.
-        Load::Trace(_) if at <= length => Ok(()),
-        Load::Trace(_) => Err(format!(
-            "--drift: what begins at {} s is after the last arrival, at {} s; begin it earlier, or leave it out",
-            at.as_secs_f64(),
-            // A time stamp of this century has no more digits.
-            (length.as_secs_f64() * 1e6).round() / 1e6
-        )),
-        _ => arrivals::is_within(at, length, "--drift", "--for"),
     }
 }
 
