@@ -20,6 +20,8 @@ pub(super) const MOVED: f64 = 0.5;
 const LEFT_OUT: f64 = 0.01;
 /// Reasons that are named where nothing was answered well.
 const MOST_TOLD: usize = 2;
+/// What helps a generator that has too much to do.
+const MORE_THREADS: &str = "add threads, or a machine";
 /// Lateness that moves nothing where no objective speaks of latency.
 const MOVED_ANYWAY: Duration = Duration::from_millis(100);
 
@@ -53,7 +55,7 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
         return Verdict::Inconclusive(format!("it was ended early{under_way}"));
     }
     if tally.requests() == 0 {
-        return Verdict::Inconclusive("no request was due; raise --rate or --for".into());
+        return Verdict::Inconclusive("no request was due; raise the rate, or run for longer".into());
     }
     // No generator, however late, makes a server refuse or fail.
     let is_its_own_word = tally.refused + tally.failed + tally.wrong + tally.broken > 0 && !run.out_of_files;
@@ -66,7 +68,7 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
     if tally.too_late as f64 > LEFT_OUT * tally.requests() as f64 {
         return Verdict::Inconclusive(format!(
             "the generator could not keep up and left out {} of {} requests, so the load was not the one asked for; \
-             add --threads, or a machine",
+             {MORE_THREADS}",
             tally.too_late,
             tally.requests()
         ));
@@ -77,13 +79,13 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
         if run.out_of_files {
             return Verdict::Inconclusive(format!(
                 "the system allowed no open files for more than {} connections, so the miss may be the generator's own; raise the \
-                 limit (ulimit -n), or give less with --connections",
+                 limit (ulimit -n), or allow fewer connections",
                 run.connections
             ));
         }
         if run.busy > SATURATED {
             return Verdict::Inconclusive(format!(
-                "the generator was busy for {:.0} % of the time, so the miss may be its own; add --threads, or a machine",
+                "the generator was busy for {:.0} % of the time, so the miss may be its own; {MORE_THREADS}",
                 100.0 * run.busy
             ));
         }
@@ -92,7 +94,7 @@ fn decide(run: &Run, slos: &[Slo], judged: &[Judged]) -> Verdict {
         return match unhindered {
             true if tally.too_late > 0 => Verdict::Inconclusive(format!(
                 "the generator could not keep up and left out {} of {} requests: with those answered the objectives might be met; \
-                 add --threads, or a machine",
+                 {MORE_THREADS}",
                 tally.too_late,
                 tally.requests()
             )),

@@ -106,6 +106,7 @@ impl Flags {
             (length, known) => length.or(known).unwrap_or(USUAL_LENGTH),
         };
         let load = OpenLoad { times, rows: self.rows.clone(), warm_up: self.warm_up, length, seed: self.seed };
+        load.check()?;
         Ok(Arriving { load: Load::Open(load), words, rate, most: self.length })
     }
 

@@ -74,6 +74,7 @@ impl Trial {
         let wrong = if self.compared { format!(", {} wrong", tally.wrong) } else { String::new() };
         let errors = match tally.errors() {
             0 => String::new(),
+            1 => ", 1 error".into(),
             errors => format!(", {errors} errors"),
         };
         let left_out = match tally.too_late {
@@ -381,6 +382,22 @@ mod tests {
         let missed = "PASS 200/s meet p99<=1ms, and not all of the lower rates do";
         assert_eq!(of(&[&few, &Verdict::Missed]), missed);
         assert_eq!(of(&[&Verdict::Failed("gone".into())]), missed);
+    }
+
+    #[test]
+    fn one_error_is_one() {
+        let line = |errors| {
+            let mut tally = uncork_loadtest::Tally::new(Duration::ZERO, Duration::from_secs(1));
+            tally.broken = errors;
+            let run = Run { tally, seconds: 1.0, busy: 0.3, interrupted: false, connections: 1, out_of_files: false };
+            let (verdict, judged, batches) = (Verdict::Measured, Vec::new(), Batches::new());
+            let trial =
+                Trial { rate: Some(9.0), run, verdict, compared: false, judged, batches, mean_batch_rows: None };
+            trial.verdict_line()
+        };
+        assert!(line(1).contains(", 0 refused, 1 error; "), "{}", line(1));
+        assert!(line(2).contains(", 0 refused, 2 errors; "), "{}", line(2));
+        assert!(line(0).contains(", 0 refused; "), "{}", line(0));
     }
 
     #[test]

@@ -162,6 +162,7 @@ impl Trials {
             batches = run.tally.batches.iter().map(whole).filter(|batch| batch.2 > 0).collect();
         }
         let (verdict, judged) = uncork_loadtest::judge(&run, &self.slos);
+        let verdict = with_flags(verdict);
         let mean_batch_rows = mean_batch_rows(&run);
         let compared = self.aim.compares;
         Ok(Trial { rate, run, verdict, compared, judged, batches, mean_batch_rows })
@@ -182,6 +183,22 @@ impl Trials {
             threads: self.means.threads,
             max_connections: self.means.connections,
         }
+    }
+}
+
+/// What a verdict advises, by the flags that do it: a library knows of none.
+const FLAGS: [(&str, &str); 3] = [
+    ("raise the rate, or run for longer", "raise --rate or --for"),
+    ("add threads", "add --threads"),
+    ("allow fewer connections", "allow fewer with --connections"),
+];
+
+/// The verdict with the names of the flags that it advises to change.
+fn with_flags(verdict: Verdict) -> Verdict {
+    let named = |why: String| FLAGS.iter().fold(why, |why, (words, flags)| why.replace(words, flags));
+    match verdict {
+        Verdict::Inconclusive(why) => Verdict::Inconclusive(named(why)),
+        other => other,
     }
 }
 
@@ -212,6 +229,10 @@ fn mean_batch_rows(run: &Run) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use uncork_loadtest::Tally;
+
     use super::*;
 
     #[test]
@@ -222,6 +243,26 @@ mod tests {
             .flat_map(|seed| (0..4).map(move |earlier| seed_of(seed, earlier)))
             .collect();
         assert_eq!(seeds.len(), 16);
+    }
+
+    #[test]
+    fn a_verdict_that_advises_something_names_the_flag() {
+        let slos = ["p99<=25ms".parse::<Slo>().expect("an objective")];
+        let run = |timed_out, too_late| {
+            let mut tally = Tally::new(Duration::ZERO, Duration::from_secs(1));
+            (tally.timed_out, tally.unsent, tally.too_late) = (timed_out, too_late, too_late);
+            Run { tally, seconds: 1.0, busy: 0.3, interrupted: false, connections: 1, out_of_files: false }
+        };
+        for (run, flags) in [
+            (run(0, 0), "raise --rate or --for"),
+            (run(0, 1000), "add --threads, or a machine"),
+            (Run { busy: 0.99, ..run(1000, 0) }, "add --threads, or a machine"),
+            (Run { out_of_files: true, ..run(1000, 0) }, "allow fewer with --connections"),
+        ] {
+            let verdict = with_flags(uncork_loadtest::judge(&run, &slos).0);
+            let Verdict::Inconclusive(why) = verdict else { panic!("{flags}") };
+            assert!(why.contains(flags), "{flags}: {why}");
+        }
     }
 
     #[test]
