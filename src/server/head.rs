@@ -98,6 +98,10 @@ pub(super) fn with_headers<T>(bytes: &[u8], take: impl FnOnce(&[httparse::Header
     take(request.headers)
 }
 
+/// What begins a connection of a proxy that speaks the PROXY protocol (HAProxy's, versions 1 and 2). Of the second the empty lines in front,
+/// which may come before a request, are gone.
+const PROXIES: [&[u8]; 2] = [b"PROXY ", b"\0\r\nQUIT\n"];
+
 /// Looks at `bytes`, which begin with a head. `None`: the head goes on behind them.
 pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
@@ -107,6 +111,10 @@ pub(super) fn check(bytes: &[u8]) -> Result<Option<Head<'_>>, Refusal> {
         Ok(httparse::Status::Partial) => return Ok(None),
         Err(httparse::Error::TooManyHeaders) => {
             return Err(too_many());
+        }
+        Err(_) if PROXIES.iter().any(|begin| bytes.starts_with(begin)) => {
+            let message = "the PROXY protocol is not spoken here: turn it off at the proxy";
+            return Err(Refusal::bad_request(message));
         }
         Err(httparse::Error::Version) => {
             return Err(Refusal::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "this server speaks HTTP/1.1"));
@@ -271,6 +279,14 @@ mod tests {
         assert_eq!(chunked.framing, Framing::Chunked);
         let old = check(b"GET / HTTP/1.0\r\n\r\n").unwrap().unwrap();
         assert_eq!(old.framing, Framing::Length(0));
+    }
+
+    #[test]
+    fn a_proxy_that_speaks_a_protocol_of_its_own_is_told_so() {
+        for begin in [&b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\nGET / HTTP/1.1\r\n\r\n"[..], b"\0\r\nQUIT\n\x21\x11\0\x0c"]
+        {
+            assert!(check(begin).unwrap_err().message().contains("PROXY protocol"));
+        }
     }
 
     #[test]

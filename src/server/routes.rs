@@ -6,7 +6,8 @@ use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, VARY};
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, VARY};
 use http::{Method, StatusCode, Uri};
 
 use super::access::{Door, Right, admit, count, recognise};
@@ -14,6 +15,7 @@ use super::app::App;
 use super::body::counted;
 use super::status::Refusal;
 use super::trace::note_route;
+use super::v2::coding::Coding;
 use super::{docs, opaque, overview, page, v1, v2};
 use crate::metrics::Format;
 use crate::quote::Quoted;
@@ -128,10 +130,20 @@ async fn metrics_text(State(app): State<App>, headers: HeaderMap) -> Response {
         Format::OpenMetrics => app.open_metrics,
         Format::Protobuf => app.metrics_messages,
     };
-    match shared.get(move || registry.metrics().render_as(format).into()).await {
-        Some(text) => ([(CONTENT_TYPE, format.media_type()), (VARY, "accept")], text).into_response(),
-        None => failed().into_response(),
+    let write = move || Bytes::from(registry.metrics().render_as(format));
+    let is_packed = Coding::wished(&headers) == Some(Coding::Gzip);
+    let text = if is_packed {
+        shared.get_packed(move || Coding::Gzip.pack(&write(), Vec::new()).into()).await
+    } else {
+        shared.get(write).await
+    };
+    let Some(text) = text else { return failed().into_response() };
+    let headers = [(CONTENT_TYPE, format.media_type()), (VARY, "accept, accept-encoding")];
+    let mut response = (headers, text).into_response();
+    if is_packed {
+        response.headers_mut().insert(CONTENT_ENCODING, Coding::Gzip.name());
     }
+    response
 }
 
 /// Any other path.
@@ -145,6 +157,14 @@ async fn elsewhere(uri: Uri, headers: HeaderMap) -> Refusal {
 }
 
 pub(super) async fn no_such_path(uri: Uri) -> Refusal {
+    let is_below = |begin: &str| uri.path().starts_with(begin);
+    if is_below("/v2/systemsharedmemory") || is_below("/v2/cudasharedmemory") {
+        return Refusal::new(StatusCode::NOT_FOUND, "shared memory is not served: send tensors within the request");
+    }
+    if is_below("/v2/trace/setting") || is_below("/v2/logging") {
+        let message = "traces and the log are set in the configuration, and not by requests (docs/tracing.md)";
+        return Refusal::new(StatusCode::NOT_FOUND, message);
+    }
     Refusal::new(StatusCode::NOT_FOUND, format!("there is nothing at {}", Quoted(uri.path())))
 }
 

@@ -13,9 +13,14 @@ use tokio::time::Instant;
 /// Times of its own cost that pass from one writing to the next.
 const REST: u32 = 20;
 
-/// The page.
+/// The page, as it is and compressed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shared(Arc<Mutex<Option<Written>>>);
+pub(super) struct Shared {
+    plain: Slot,
+    packed: Slot,
+}
+
+type Slot = Arc<Mutex<Option<Written>>>;
 
 #[derive(Debug)]
 struct Written {
@@ -27,9 +32,18 @@ struct Written {
 impl Shared {
     /// The page as `write` writes it now; `None` if that panics.
     pub(super) async fn get(&self, write: impl FnOnce() -> Bytes + Send + 'static) -> Option<Bytes> {
+        Shared::of(&self.plain, write).await
+    }
+
+    /// The same for those who get it compressed, as `write` does it.
+    pub(super) async fn get_packed(&self, write: impl FnOnce() -> Bytes + Send + 'static) -> Option<Bytes> {
+        Shared::of(&self.packed, write).await
+    }
+
+    async fn of(slot: &Slot, write: impl FnOnce() -> Bytes + Send + 'static) -> Option<Bytes> {
         let asked = Instant::now();
         // Who waits here is served by the one who writes.
-        let mut last = Arc::clone(&self.0).lock_owned().await;
+        let mut last = Arc::clone(slot).lock_owned().await;
         if let Some(last) = &*last {
             if last.begun >= asked {
                 return Some(last.page.clone());

@@ -437,6 +437,29 @@ async fn the_page_and_the_metrics_come_with_fitting_headers() {
     let media_type = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
     assert!(head.contains(&format!("content-type: {media_type}")), "{head}");
     assert!(body.windows(27).any(|bytes| bytes == b"uncork_adaptive_batch_size\x12"), "{body:?}");
+    // As Prometheus asks in any case.
+    let (head, packed) = server.get_bytes("/metrics", "Accept-Encoding: gzip\r\n").await;
+    assert!(head.contains("content-encoding: gzip"), "{head}");
+    let mut unpacked = String::new();
+    std::io::Read::read_to_string(&mut flate2::read::GzDecoder::new(&packed[..]), &mut unpacked).unwrap();
+    assert!(unpacked.contains("# TYPE uncork_adaptive_batch_size histogram"), "{unpacked}");
+    assert!(packed.len() * 5 < unpacked.len(), "{} of {}", packed.len(), unpacked.len());
+}
+
+/// Triton's clients ask for these.
+#[tokio::test]
+async fn what_triton_has_and_is_not_served_is_told_in_words() {
+    let server = simple().await;
+    for (path, words) in [
+        ("/v2/systemsharedmemory/status", "send tensors within the request"),
+        ("/v2/cudasharedmemory/region/a/register", "send tensors within the request"),
+        ("/v2/trace/setting", "set in the configuration"),
+        ("/v2/logging", "set in the configuration"),
+    ] {
+        let answer = server.get(path).await;
+        assert_eq!(answer.status, 404, "{path}");
+        assert!(answer.text.contains(words), "{path}: {}", answer.text);
+    }
 }
 
 #[tokio::test]

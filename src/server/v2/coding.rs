@@ -79,7 +79,7 @@ impl Coding {
     /// How the client wishes the answer to be compressed, if it does. Most HTTP libraries say in every request that they
     /// could read compressed answers, in a list; nobody wished for that, and it costs more time than it saves. So it is a
     /// wish where one coding is named alone.
-    fn wished(headers: &HeaderMap) -> Option<Coding> {
+    pub(in crate::server) fn wished(headers: &HeaderMap) -> Option<Coding> {
         headers.get(ACCEPT_ENCODING).and_then(Coding::named)
     }
 
@@ -121,7 +121,7 @@ impl Coding {
     }
 
     /// Compresses `bytes`, fast rather than well, behind what stands in `to`.
-    fn pack(self, bytes: &[u8], to: Vec<u8>) -> Vec<u8> {
+    pub(in crate::server) fn pack(self, bytes: &[u8], to: Vec<u8>) -> Vec<u8> {
         let packed = match self {
             Coding::Gzip => {
                 let mut packer = GzEncoder::new(to, Compression::fast());
