@@ -3,7 +3,7 @@
 //! There are no ticks. The actor sleeps until an item arrives, a batch lands, a caller leaves, or an instant comes that
 //! the policy asked to be woken at.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -50,6 +50,18 @@ pub(super) enum Message<I, A> {
     Closed(LaneId),
 }
 
+impl<I, A> Message<I, A> {
+    fn lane(&self) -> LaneId {
+        match self {
+            Message::Opened(lane, _)
+            | Message::Arrived(lane, ..)
+            | Message::Departed(lane, _)
+            | Message::Drain(lane, _)
+            | Message::Closed(lane) => *lane,
+        }
+    }
+}
+
 pub(super) struct Actor<I, A> {
     clock: Clock,
     messages: mpsc::UnboundedReceiver<Message<I, A>>,
@@ -57,6 +69,9 @@ pub(super) struct Actor<I, A> {
     dispatcher: Dispatcher,
     /// The items themselves: a desk for each lane of the dispatcher.
     desks: HashMap<LaneId, Desk<I, A>>,
+    /// Those to which something has happened since they were looked at last, and those where something waits: the others of a large pool are to
+    /// cost nothing.
+    stirred: BTreeSet<LaneId>,
     flights: FuturesUnordered<BoxFuture<'static, (u64, Outcome<A>)>>,
     /// What those are, by ticket.
     aloft: HashMap<u64, Aloft<A>>,
@@ -95,6 +110,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             messages,
             dispatcher: Dispatcher::new(runners),
             desks: HashMap::new(),
+            stirred: BTreeSet::new(),
             flights: FuturesUnordered::new(),
             aloft: HashMap::new(),
             alarm: Alarm::default(),
@@ -166,27 +182,28 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
 
     /// Shows what waits in each queue, and finishes those in which nothing does any more.
     fn tidy(&mut self, now: Instant) {
-        let (dispatcher, aloft) = (&mut self.dispatcher, &self.aloft);
-        let left = self.desks.extract_if(|lane, desk| {
-            let queue = dispatcher.queue(*lane);
-            desk.observers.waits(now, Waits { rows: queue.rows(), ..desk.bounds.waits() });
+        let (dispatcher, desks, aloft) = (&mut self.dispatcher, &mut self.desks, &self.aloft);
+        self.stirred.retain(|lane| {
+            let Some(desk) = desks.get_mut(lane) else { return false };
+            let rows = dispatcher.queue(*lane).rows();
+            let waits = desk.bounds.waits();
+            desk.observers.waits(now, Waits { rows, ..waits });
             // Who was let in is answered, though it may be on its way still.
-            if !dispatcher.is_idle(*lane) || desk.bounds.waits().rows > 0 {
-                return false;
+            if !dispatcher.is_idle(*lane) || waits.rows > 0 {
+                return rows > 0;
             }
             for done in desk.drained.drain(..) {
                 // Whoever asked may have stopped waiting.
                 let _ = done.send(());
             }
             // A rehearsal that is with a runner may have to be given up, which takes the desk.
-            let leaves = desk.closing && aloft.values().all(|aloft| aloft.lane() != *lane);
-            if leaves {
+            if desk.closing && aloft.values().all(|aloft| aloft.lane() != *lane) {
                 dispatcher.close(*lane);
+                // What it holds is its user's, and may panic as it is dropped.
+                let _ = caught(|| drop(desks.remove(lane)));
             }
-            leaves
+            false
         });
-        // What it holds is its user's, and may panic as it is dropped.
-        left.for_each(|(_, desk)| drop(caught(|| drop(desk))));
     }
 
     /// Whether every handle is gone, so that no message will come.
@@ -195,6 +212,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
     }
 
     fn hear(&mut self, message: Message<I, A>) {
+        self.stirred.insert(message.lane());
         match message {
             Message::Opened(lane, opened) => {
                 let (queue, desk) = *opened;
@@ -247,9 +265,12 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
     /// Does what the dispatcher says until there is nothing to do; returns when to ask again.
     fn obey(&mut self) -> Option<Instant> {
         loop {
-            let (now, desks) = (self.clock.now(), &mut self.desks);
+            let (now, desks, stirred) = (self.clock.now(), &mut self.desks, &mut self.stirred);
             let mut boarded = Boarded::default();
-            let keep = |lane, entry: &Entry| desks.get_mut(&lane).is_some_and(|desk| desk.board(entry, &mut boarded));
+            let keep = |lane, entry: &Entry| {
+                stirred.insert(lane);
+                desks.get_mut(&lane).is_some_and(|desk| desk.board(entry, &mut boarded))
+            };
             match self.dispatcher.poll(now, keep) {
                 Step::Release(batch) => self.release(now, batch, boarded),
                 Step::Rehearse(rehearsal) => self.rehearse(now, rehearsal),
@@ -284,6 +305,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
     /// Tells the callers of a batch that it is not waited for any more, and has its runner replaced.
     fn give_up(&mut self, now: Instant, given_up: GivenUp) {
         let GivenUp { ticket, lane, ran, is_replaced, left_behind, .. } = given_up;
+        self.stirred.insert(lane);
         let Some(desk) = self.desks.get_mut(&lane) else { return };
         desk.executor.give_up(ticket, is_replaced);
         desk.bounds.set_stuck(true);
@@ -305,6 +327,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
 
     /// Tells callers that they are refused, and why.
     fn shed(&mut self, now: Instant, shed: &Shed) {
+        self.stirred.insert(shed.lane);
         let Some(desk) = self.desks.get_mut(&shed.lane) else { return };
         let retry_after = shed.retry_at.map(|at| at.since(now).max(SHORTEST_RETRY));
         let mut last = None;
@@ -337,6 +360,7 @@ impl<I: Send + 'static, A: Send + 'static> Actor<I, A> {
             self.dispatcher.land(now, ticket, Landing::Failed); // it was given up
             return None;
         };
+        self.stirred.insert(aloft.lane());
         match aloft {
             Aloft::Batch(flight) => Some(self.land_batch(now, flight, outcome)),
             Aloft::Rehearsal(rehearsal, since) => {

@@ -5,8 +5,8 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use uncork_batcher::Error;
-use uncork_batcher::{Batcher, Caps, Pool};
+use uncork_batcher::{Batcher, Caps, Error, Observer, Pool, Waits};
+use uncork_core::estimator::Instant;
 
 use crate::stand_in::{Fate, StandIn, answered, ms, submit_at};
 
@@ -114,6 +114,36 @@ async fn batchers_come_and_go_while_the_others_work() {
     }
     assert_eq!(answered(&work.await.expect("no panic")), 2000);
     drop(stayer);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_to_one_batcher_of_a_pool_is_told_to_its_own_observers_alone() {
+    /// Counts how often it is told what waits, and keeps what it was told last.
+    #[derive(Clone, Default)]
+    struct Gauge(Arc<Mutex<(usize, usize)>>);
+    impl Observer for Gauge {
+        fn waits(&self, _at: Instant, waits: Waits) {
+            let (told, _) = *self.0.lock().expect("nobody panics with it");
+            *self.0.lock().expect("nobody panics with it") = (told + 1, waits.rows);
+        }
+    }
+    let read = |gauge: &Gauge| *gauge.0.lock().expect("nobody panics with it");
+    let (pool, runner, idle, busy) = (Pool::new("shared", 1), quick(), Gauge::default(), Gauge::default());
+    let start = |gauge: &Gauge| {
+        let builder = runner.builder(ms(1000), 8).pool(&pool).observer(gauge.clone());
+        builder.start(runner.clone())
+    };
+    let (one, other) = (start(&idle), start(&busy));
+    assert_eq!((one.submit(1).await, other.submit(1).await), (Ok(2), Ok(2)));
+    tokio::time::sleep(ms(1)).await;
+    let ((before, rows), (of_busy, _)) = (read(&idle), read(&busy));
+    assert_eq!(rows, 0);
+    assert_eq!(answered(&submit_at(&other, &every(ms(1), 100)).await), 100);
+    assert_eq!(read(&idle), (before, 0), "nothing has happened to it");
+    let (told, rows) = read(&busy);
+    assert!(told > of_busy + 100 && rows == 0, "{told} times, {rows} wait");
+    drop(one);
+    other.drain().await;
 }
 
 #[tokio::test(start_paused = true)]
