@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -68,6 +69,14 @@ class Server:
     @property
     def log(self):
         return self._log.read_text()
+
+    def logged(self, words):
+        """The log, once it has these words: a thread of its own writes it, after the answer maybe."""
+        ends = time.monotonic() + SECONDS
+        while not re.search(words, self.log):
+            assert time.monotonic() < ends, f"{words!r} is not in the log: {self.log}"
+            time.sleep(0.01)
+        return self.log
 
     def metrics(self):
         """What /metrics says."""
@@ -156,17 +165,17 @@ class Serving(unittest.TestCase):
             status, words = server.ask(0)
             self.assertEqual(status, 500)
             self.assertNotIn("Zero", words)
-            self.assertRegex(server.log, r"app.py.*line 2")
-            self.assertIn("ZeroDivisionError: division by zero", server.log)
+            server.logged(r"app.py.*line 2")
+            server.logged(re.escape("ZeroDivisionError: division by zero"))
             self.assertEqual(server.ask(2), (200, 0.5))
 
     def test_too_few_answers_and_a_wrong_type(self):
         code = "def model(rows):\n    return rows[1:] if 0 in rows else 5 if 1 in rows else rows\n"
         with Server(code, "model") as server:
             self.assertEqual(server.ask(0)[0], 500)
-            self.assertIn("model returned 0 answers for 1 rows", server.log)
+            server.logged(re.escape("model returned 0 answers for 1 rows"))
             self.assertEqual(server.ask(1)[0], 500)
-            self.assertIn("model returned an int for 1 rows; it has to return a list", server.log)
+            server.logged(re.escape("model returned an int for 1 rows; it has to return a list"))
             self.assertEqual(server.ask(2), (200, 2))
 
     def test_prints_are_in_the_log(self):
@@ -174,17 +183,17 @@ class Serving(unittest.TestCase):
             self.assertEqual(server.ask("a"), (200, "a"))
             server.process.terminate()
             server.process.wait(SECONDS)  # the log is whole then
-            self.assertIn("printed ['a']", server.log)
+            server.logged(re.escape("printed ['a']"))
 
     def test_exit_in_a_batch(self):
         code = "import os, sys\ndef model(rows):\n    if 0 in rows: sys.exit(3)\n    if 1 in rows: os._exit(3)\n    return rows\n"
         with Server(code, "model") as server:
             self.assertEqual(server.ask(0)[0], 500)
-            self.assertIn("SystemExit: 3", server.log)
+            server.logged(re.escape("SystemExit: 3"))
             self.assertEqual(server.ask(2), (200, 2))
             self.assertEqual(server.ask(1)[0], 500)
             self.assertEqual(server.ask_until_answered(2), (200, 2))
-            self.assertIn("exited with code 3", server.log)
+            server.logged(re.escape("exited with code 3"))
 
     def test_forks(self):
         code = "import os\ndef model(rows):\n    return [os.fork() > 0 for row in rows]\n"
@@ -291,11 +300,11 @@ def model(rows):
             self.assertEqual(ask({"a": 1}, None, 404), (404, "application/json", b'{"a":1}'))
             self.assertEqual(ask("<p>", "text/html", 422), (422, "text/html", b"<p>"))
             self.assertEqual(ask("later", None, 503), (503, "text/plain; charset=utf-8", b"later"))
-            self.assertIn("a request failed: later", server.log)
+            server.logged(re.escape("a request failed: later"))
             status, _, body = ask("x", None, 301)
             self.assertEqual(status, 500)
             self.assertNotIn(b"301", body)
-            self.assertIn("from 200 to 299 or from 400 to 599, and not 301", server.log)
+            server.logged(re.escape("from 200 to 299 or from 400 to 599, and not 301"))
             # One of many rows is the answer to all.
             told = server.post("/models/model", b'{"instances": [[1], [{"a": 1}, null, 404]]}')
             self.assertEqual(told, (404, "application/json", b'{"a":1}'))
@@ -306,7 +315,7 @@ def model(rows):
         code = "class Model:\n    def preprocess(self, request):\n        return {}[request.json()]\n    def __call__(self, rows):\n        return rows\n"
         with Server(code) as server:
             self.assertEqual(server.ask("a")[0], 500)
-            self.assertRegex(server.log, r"(?s)Traceback.*app.py.*line 3, in preprocess.*KeyError: 'a'")
+            server.logged(r"(?s)Traceback.*app.py.*line 3, in preprocess.*KeyError: 'a'")
 
     def test_one_row_that_lacks_an_output_harms_no_other(self):
         code = """
@@ -326,7 +335,7 @@ class Model:
             rows = [1, 7, 2, 300, 3] * 8
             with concurrent.futures.ThreadPoolExecutor(len(rows)) as callers:
                 self.assertEqual(list(callers.map(ask, rows)), [200, 500, 200, 500, 200] * 8)
-            self.assertIn("Model returned 300 in z, for which INT8 has no room", server.log)
+            server.logged(re.escape("Model returned 300 in z, for which INT8 has no room"))
 
     def test_a_model_of_free_length_that_declares_no_outputs_takes_any_length(self):
         for example in ("", "    example = [1, 2, 3]\n"):
