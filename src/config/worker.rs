@@ -96,6 +96,7 @@ impl Isolated {
     }
 
     /// What [`isolated`] wrote.
+    #[cfg(feature = "onnx")]
     pub(crate) fn read(text: &str) -> Result<Isolated, String> {
         let Target { path, device, dims, length, threads } =
             serde_json::from_str(text).map_err(|_| "this process is started by uncork, and not by hand".to_owned())?;

@@ -185,6 +185,9 @@ impl Model {
     /// Room for rows in one of the hooks.
     fn place(&self, all: &Arc<AtomicUsize>, rows: usize) -> Result<Hooked, Error> {
         let bound = self.spec().max_queue_rows.get();
+        if rows > bound {
+            return Err(self.unhooked_yet(batcher::Error::TooLarge { size: rows, bound, unit: "rows" }));
+        }
         Hooked::enter(all, rows, bound).ok_or_else(|| {
             let (queued, retry_after) = (all.load(Ordering::Relaxed), self.spec().max_latency);
             self.unhooked_yet(batcher::Error::Full { queued, bound, unit: "rows", retry_after })
@@ -259,8 +262,9 @@ struct Hooked {
 impl Hooked {
     /// `None` where there is no room.
     fn enter(all: &Arc<AtomicUsize>, own: usize, most: usize) -> Option<Hooked> {
-        let place = Hooked { all: Arc::clone(all), own };
-        (all.fetch_add(own, Ordering::Relaxed) + own <= most).then_some(place)
+        let with_own = |all: usize| all.checked_add(own).filter(|sum| *sum <= most);
+        all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, with_own).ok()?;
+        Some(Hooked { all: Arc::clone(all), own })
     }
 }
 

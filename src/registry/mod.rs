@@ -20,6 +20,7 @@ mod work;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
@@ -155,18 +156,32 @@ pub struct Opening {
 
 impl Opening {
     /// Whether a model that cannot keep its latency cap is an error, and not only a warning.
-    pub fn strict(self, is_strict: bool) -> Opening {
-        Opening { is_strict, ..self }
+    pub fn strict(mut self, is_strict: bool) -> Opening {
+        self.is_strict = is_strict;
+        self
     }
 
     /// Loads every model, warms it up and starts it, in the pool that it names or in one of its own; each is served as soon as
     /// its runners are built. Blocks for seconds; logs progress. Must be called within a tokio runtime. Returns every
     /// model's error, not the first one's.
-    pub fn load(self) -> Result<(), LoadErrors> {
-        let Opening { registry, specs, is_strict } = self;
-        let loaded = specs.into_iter().map(|spec| registry.inner.load(spec, is_strict));
-        let errors: Vec<LoadError> = loaded.filter_map(Result::err).collect();
-        LoadErrors::unless_none(errors)
+    pub fn load(mut self) -> Result<(), LoadErrors> {
+        let load = |spec: ModelSpec| {
+            let own = (spec.name.clone(), spec.version.clone());
+            let loaded = self.registry.inner.load(spec, self.is_strict);
+            self.registry.inner.table_to_write().loading.retain(|loading| *loading != own);
+            loaded.err()
+        };
+        LoadErrors::unless_none(std::mem::take(&mut self.specs).into_iter().filter_map(load).collect())
+    }
+}
+
+impl Drop for Opening {
+    /// What is not loaded by now is not waited for.
+    fn drop(&mut self) {
+        let is_left = |(name, version): &(String, String)| {
+            self.specs.iter().any(|spec| (&spec.name, &spec.version) == (name, version))
+        };
+        self.registry.inner.table_to_write().loading.retain(|loading| !is_left(loading));
     }
 }
 
@@ -195,7 +210,14 @@ impl Inner {
     fn start(&self, spec: ModelSpec, is_strict: bool, beside: &[Staged]) -> Result<Model, LoadError> {
         tracing::info!(model = spec.name, version = spec.version, "loading");
         let pool = spec.pool.as_ref().map(|name| self.pool(name, spec.runners.get(), beside));
-        let model = Model::start(spec, pool, &self.metrics, &self.tracer)?;
+        let name = spec.name.clone();
+        let start = || Model::start(spec, pool, &self.metrics, &self.tracer);
+        // The program's own code runs in it, as that of runners and hooks.
+        let started = catch_unwind(AssertUnwindSafe(start));
+        let model = started.unwrap_or_else(|_| {
+            let reason = "its code panicked while it was loaded; the log has the reason".to_owned();
+            Err(LoadError { name, reason })
+        })?;
         if let Some(why) = model.too_slow().filter(|_| is_strict) {
             return Err(LoadError { name: model.name().to_owned(), reason: why.to_owned() });
         }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,7 +29,7 @@ use crate::opaque;
 use crate::quote::on_lines;
 use crate::runner::{Hooks, Runner, Signature};
 use crate::statistics::{Statistics, Totals};
-use crate::telemetry::{FailureLog, SpanRef, Tracer};
+use crate::telemetry::{FailureLog, LOG_EVERY, Limit, SpanRef, Tracer};
 use crate::tensor::Tensors;
 
 /// An answer and how it came about.
@@ -70,6 +71,8 @@ pub struct Model {
     away: Option<Away>,
     /// Rows in its hooks.
     pub(super) hooked: InHooks,
+    /// Of failed requests in the log.
+    failures: Mutex<Limit>,
     journal: Journal,
     counts: Arc<Counts>,
     /// Bytes that it takes.
@@ -190,6 +193,7 @@ impl Model {
             batcher,
             away,
             hooked: InHooks::default(),
+            failures: Mutex::new(Limit::new(LOG_EVERY)),
             journal,
             counts,
             memory,
@@ -412,6 +416,14 @@ impl Model {
         Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span })
     }
 
+    /// Logs that a request has failed, unless that was told a moment ago: a model of which all fail does not fill the disk.
+    pub(crate) fn tell_failed(&self, what: impl fmt::Display) {
+        let mut limit = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left_out) = limit.pass(tokio::time::Instant::now()) {
+            tracing::error!(model = self.spec.name, version = self.spec.version, left_out, "{what}");
+        }
+    }
+
     /// What the caller of a request without outputs is told.
     pub(super) fn unserved(&self, why: Unserved) -> Error {
         match why {
@@ -420,8 +432,7 @@ impl Model {
             Unserved::Input(why) => Error::Invalid(format!("the model does not take these inputs: {why}")),
             Unserved::Untold => Error::Untold,
             Unserved::Failed(why) => {
-                let why = on_lines(&why);
-                tracing::error!(model = self.spec.name, version = self.spec.version, "a request failed: {why}");
+                self.tell_failed(format_args!("a request failed: {}", on_lines(&why)));
                 Error::ModelFailed
             }
             Unserved::Absent(why) => {

@@ -331,11 +331,7 @@ fn write(
 ) -> Result<(StatusCode, HeaderValue, Bytes), Refusal> {
     let nonsense = |why: String| {
         let why = on_one_line(&why, MOST_LOGGED);
-        tracing::error!(
-            model = model.name(),
-            version = model.version(),
-            "an answer is not as docs/workers.md has it: {why}"
-        );
+        model.tell_failed(format_args!("an answer is not as docs/workers.md has it: {why}"));
         Refusal::from(Error::ModelFailed)
     };
     let unlisted = || nonsense("its numbers are none, or among them is one that JSON cannot say".to_owned());
@@ -347,7 +343,7 @@ fn write(
         let Said { status, has_type, told, .. } = one;
         if status.is_server_error() {
             let why = on_one_line(&String::from_utf8_lossy(&told[..told.len().min(MOST_LOGGED)]), MOST_LOGGED);
-            tracing::error!(model = model.name(), version = model.version(), "a request failed: {why}");
+            model.tell_failed(format_args!("a request failed: {why}"));
         }
         return match (has_type, status.is_server_error()) {
             (true, _) => {

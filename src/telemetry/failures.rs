@@ -8,8 +8,8 @@ use crate::batcher::{Abandoned, Landed, Observer, Rehearsed, SpanRef};
 use crate::estimator::Instant;
 use crate::quote::on_lines;
 
-/// How often failed batches of one model are logged.
-const LOG_EVERY: Duration = Duration::from_secs(5);
+/// How often failed batches of one model are logged, and failed requests.
+pub const LOG_EVERY: Duration = Duration::from_secs(5);
 
 /// Logs the failed batches of one model.
 #[derive(Debug)]

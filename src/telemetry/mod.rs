@@ -24,7 +24,7 @@ use opentelemetry_sdk::trace::SdkTracer;
 pub use crate::batcher::SpanRef;
 pub use batch::BatchTracer;
 pub use export::{Counts, Traces};
-pub use failures::FailureLog;
+pub use failures::{FailureLog, LOG_EVERY};
 pub use limit::Limit;
 pub use request::{Head, RequestSpan, Ride};
 pub use request_id::RequestId;

@@ -365,6 +365,33 @@ async fn a_model_is_added_once_and_a_pool_takes_it_in() {
     assert!(matches!(registry.remove("m", "1").await, Err(Error::UnknownVersion { .. })));
 }
 
+/// Who failed was "being loaded" for ever: the registry was never ready, and another one of that name could not come.
+#[tokio::test]
+async fn what_could_not_be_loaded_is_not_waited_for_and_may_come_again() {
+    let panics = || Source::runners("own", |_| -> Result<Synthetic, RunnerError> { panic!("not today") });
+    let (registry, opening) = Registry::open(vec![ModelSpec { source: panics(), ..stand_in("1") }], Tracer::off());
+    let errors = opening.load().unwrap_err().to_string();
+    assert!(errors.contains("its code panicked"), "{errors}");
+    assert!(matches!(registry.model("m", None), Err(Error::UnknownModel { .. })), "{:?}", registry.model("m", None));
+    assert!(registry.add(ModelSpec { source: panics(), ..stand_in("1") }).is_err());
+    assert_eq!(registry.arriving(), []);
+    registry.add(stand_in("1")).unwrap();
+    assert!(registry.is_ready());
+    let (registry, opening) = Registry::open(vec![stand_in("1")], Tracer::off());
+    drop(opening);
+    assert_eq!(registry.arriving(), []);
+}
+
+#[tokio::test]
+async fn what_a_hook_has_no_room_for_at_any_time_is_not_asked_for_again() {
+    let hooks = HookFunctions::default().prepare(vec![TensorSpec::new("x", DataType::Fp32, vec![Some(1)])], Ok);
+    let small = ModelSpec { hooks, max_queue_rows: NonZeroUsize::new(4).unwrap(), ..stand_in("1") };
+    let registry = Registry::load(vec![small]).unwrap();
+    let refused = registry.model("m", None).unwrap().infer(rows(0, 9), Terms::now()).await.unwrap_err();
+    assert!(refused.to_string().contains("9 rows"), "{refused}");
+    assert_eq!(refused.retry_after(), None, "{refused}");
+}
+
 #[tokio::test]
 async fn every_model_that_cannot_be_loaded_is_named() {
     let missing = |name: &str| ModelSpec {

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use uncork_commands::layout::plural;
 use uncork_commands::{USAGE, complain, say};
 
-use crate::config::{self, Config, Flags, Isolated};
-use crate::quote::{Quoted, QuotedPlace, printable, shown};
-use crate::registry::{BatchAxes, Device, ModelSpec, Source};
+use crate::config::{self, Config, Flags};
+use crate::quote::{Quoted, printable, shown};
+use crate::registry::{Device, ModelSpec, Source};
 use crate::repository::{Folder, Found, FoundModel};
 use crate::telemetry::Settings;
 use crate::worker::{Kind, Program};
@@ -107,10 +107,21 @@ impl Account {
     }
 }
 
-/// Why a model's file cannot be served, as far as reading it tells.
-#[cfg(feature = "onnx")]
+/// Why a model cannot be served, as far as that is seen without starting it.
 fn model_problems(spec: &ModelSpec) -> Vec<String> {
+    match &spec.source {
+        Source::Worker(program) if program.kind == Kind::Command => missing_program(program).into_iter().collect(),
+        _ => file_problems(spec),
+    }
+}
+
+/// The same of its file.
+#[cfg(feature = "onnx")]
+fn file_problems(spec: &ModelSpec) -> Vec<String> {
+    use crate::config::Isolated;
     use crate::onnx::Survey;
+    use crate::quote::QuotedPlace;
+    use crate::registry::BatchAxes;
     let (path, dims) = match &spec.source {
         Source::Onnx(path) => (path, spec.shapes.dims.clone()),
         Source::Worker(program) => match &program.kind {
@@ -118,7 +129,6 @@ fn model_problems(spec: &ModelSpec) -> Vec<String> {
                 let asked = program.target.as_deref().and_then(|target| Isolated::read(target).ok());
                 (path, asked.map(|asked| asked.shapes.dims).unwrap_or_default())
             }
-            Kind::Command => return missing_program(program).into_iter().collect(),
             _ => return Vec::new(),
         },
         _ => return Vec::new(),
@@ -167,7 +177,7 @@ fn missing_program(worker: &Program) -> Option<String> {
 
 /// A program without ONNX says so at the start.
 #[cfg(not(feature = "onnx"))]
-fn model_problems(_spec: &ModelSpec) -> Vec<String> {
+fn file_problems(_spec: &ModelSpec) -> Vec<String> {
     Vec::new()
 }
 

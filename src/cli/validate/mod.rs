@@ -10,14 +10,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use uncork_commands::{USAGE, complain, plot, say, values};
+use uncork_commands::{USAGE, complain, say, values};
 
 #[cfg(feature = "onnx")]
 use self::model::Findings;
 use super::profile;
 use crate::config::Flags;
 use crate::opaque;
-use crate::quote::{Quoted, printable, shown};
+use crate::quote::{Quoted, shown};
 use crate::registry::{self, Loaded, ModelSpec, Source};
 use crate::runner::{Rows, TensorSpec};
 
@@ -166,7 +166,7 @@ impl Validate {
         say(&if self.json {
             format!("{:#}", findings.json())
         } else {
-            printable(&findings.text(plot::terminal_width()))
+            crate::quote::printable(&findings.text(uncork_commands::plot::terminal_width()))
         });
         Ok(if findings.good() { ExitCode::SUCCESS } else { ExitCode::from(USAGE) })
     }
