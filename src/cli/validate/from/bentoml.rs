@@ -134,7 +134,7 @@ pub(super) fn service(text: &str) -> Result<Moved, String> {
     }
     moved.note(
         "the class itself",
-        "export its model to ONNX; what it does before and behind the model stays with the client",
+        "serve it as it is, by python = \"FILE.py:CLASS.METHOD\" in place of path (docs/python.md), or export its model to ONNX",
     );
     Ok(moved)
 }

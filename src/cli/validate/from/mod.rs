@@ -93,7 +93,15 @@ impl Moved {
             line(&mut text, "name", &quoted(name));
             if !keys.iter().any(|(key, _)| *key == "path") {
                 text.push_str("# Export the model to ONNX first: docs/migrating.md\n");
-                line(&mut text, "path", &quoted(&format!("{name}.onnx")));
+                // Each of several versions is another file.
+                let version =
+                    keys.iter().find(|(key, _)| *key == "version").map(|(_, version)| version.trim_matches('"'));
+                let is_one = self.models.iter().filter(|model| model.name == *name).count() == 1;
+                let file = match version.filter(|_| !is_one) {
+                    Some(version) => format!("{name}-{version}.onnx"),
+                    None => format!("{name}.onnx"),
+                };
+                line(&mut text, "path", &quoted(&file));
             }
             keys.iter().for_each(|(key, value)| line(&mut text, key, value));
             if !keys.iter().any(|(key, _)| *key == "max_latency_ms") {
@@ -214,6 +222,11 @@ mod tests {
         assert!(text.contains("name = \"resnet\"") && text.contains("version = \"2\""), "{text}");
         assert!(text.contains("max_batch_size = 8\n"), "{text}");
         assert!(text.contains("# - models.resnet.maxBatchDelay: not needed: a batch is released"), "{text}");
+        is_valid(&text);
+        let several = "models={\"a\": {\"1.0\": {\"defaultVersion\": true}, \"2.0\": {\"defaultVersion\": false}}}\n";
+        let text = toml(From::Torchserve, "config.properties", several);
+        assert!(text.contains("\"a-1.onnx\"") && text.contains("\"a-2.onnx\""), "{text}");
+        assert_eq!(text.matches("weights = { 1 = 1 }").count(), 1, "the highest would answer: {text}");
         is_valid(&text);
         let text = toml(From::Torchserve, "model-config.yaml", "minWorkers: 1\nbatchSize: 4\nmaxBatchDelay: 50\n");
         assert!(text.contains("max_batch_size = 4\n") && text.contains("# - minWorkers: "), "{text}");

@@ -72,6 +72,7 @@ fn models(json: &str, moved: &mut Moved) -> Result<(), String> {
     let models: Value = serde_json::from_str(json).map_err(|error| format!("'models' is not JSON: {error}"))?;
     for (name, versions) in members(&models) {
         let mut taken: Vec<u64> = Vec::new();
+        let mut default = None;
         for (version, table) in members(versions) {
             let mut model = of_model(name, &format!("models.{name}."), table, moved);
             // Versions are whole numbers here, and each is there once.
@@ -87,8 +88,16 @@ fn models(json: &str, moved: &mut Moved) -> Result<(), String> {
                 }
                 taken.push(own);
                 model.keys.push(("version", quoted(&own.to_string())));
+                if table["defaultVersion"] == true {
+                    default = Some(own);
+                }
             }
             moved.models.push(model);
+        }
+        // Here the highest answers whoever names none.
+        let other = default.filter(|default| taken.iter().any(|version| version > default));
+        if let (Some(default), Some(model)) = (other, moved.models.last_mut()) {
+            model.keys.push(("weights", format!("{{ {default} = 1 }}")));
         }
     }
     Ok(())
@@ -107,7 +116,8 @@ fn of_model(name: &str, path: &str, table: &Value, moved: &mut Moved) -> Model {
                 None => moved.note(path, TIMEOUT),
             },
             "startupTimeout" => moved.note(path, "not needed: a model that is loaded is waited for"),
-            "defaultVersion" => moved.note(path, "not needed: the highest version answers where none is named"),
+            // Of several versions, `models` looks at it.
+            "defaultVersion" => {}
             "marName" => moved.note(path, "an archive is not read: export the model to ONNX"),
             "deviceType" | "deviceIds" | "parallelType" => moved.note(path, "set 'device' of the model"),
             _ => moved.note(path, UNKNOWN),
