@@ -52,6 +52,9 @@ pub struct Answer {
 /// Outputs, and what assembling and executing the batch took.
 pub(super) type Inferred = Answered<(Tensors, [Duration; 2])>;
 
+/// Lines of the log about failed requests in [`LOG_EVERY`]: one may differ from the next.
+const MOST_FAILURES: u64 = 16;
+
 /// One version of one model.
 #[derive(Debug)]
 pub struct Model {
@@ -193,7 +196,7 @@ impl Model {
             batcher,
             away,
             hooked: InHooks::default(),
-            failures: Mutex::new(Limit::new(LOG_EVERY)),
+            failures: Mutex::new(Limit::several(MOST_FAILURES, LOG_EVERY)),
             journal,
             counts,
             memory,
@@ -416,7 +419,7 @@ impl Model {
         Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span })
     }
 
-    /// Logs that a request has failed, unless that was told a moment ago: a model of which all fail does not fill the disk.
+    /// Logs that a request has failed, unless several were a moment ago: a model of which all fail does not fill the disk.
     pub(crate) fn tell_failed(&self, what: impl fmt::Display) {
         let mut limit = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(left_out) = limit.pass(tokio::time::Instant::now()) {

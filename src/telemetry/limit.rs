@@ -8,24 +8,35 @@ use tokio::time::Instant;
 #[derive(Debug, Clone)]
 pub struct Limit {
     interval: Duration,
-    last: Option<Instant>,
+    most: u64,
+    /// Since when it counts, and how many it has let through since.
+    since: Option<Instant>,
+    said: u64,
     left_out: u64,
 }
 
 impl Limit {
     /// One in each `interval`.
     pub fn new(interval: Duration) -> Limit {
-        Limit { interval, last: None, left_out: 0 }
+        Limit::several(1, interval)
+    }
+
+    /// So many in each `interval`, of what may differ from one to the next.
+    pub fn several(most: u64, interval: Duration) -> Limit {
+        Limit { interval, most, since: None, said: 0, left_out: 0 }
     }
 
     /// Whether it may be said at `now`: with how many were left out since it was said last, or `None` for leaving this one
     /// out too.
     pub fn pass(&mut self, now: Instant) -> Option<u64> {
-        if self.last.is_some_and(|last| now.saturating_duration_since(last) < self.interval) {
+        if self.since.is_none_or(|since| now.saturating_duration_since(since) >= self.interval) {
+            (self.since, self.said) = (Some(now), 0);
+        }
+        if self.said >= self.most {
             self.left_out += 1;
             return None;
         }
-        self.last = Some(now);
+        self.said += 1;
         Some(std::mem::take(&mut self.left_out))
     }
 }
@@ -42,6 +53,15 @@ mod tests {
         assert_eq!(said, [0, 999, 999], "25 seconds of 100 each");
         assert_eq!(limit.pass(start + 40 * second), Some(499), "those of the last seconds");
         assert_eq!(limit.pass(start + 50 * second), Some(0), "none between");
+    }
+
+    #[test]
+    fn several_are_said_that_may_differ_and_then_none_until_the_interval_is_over() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut limit = Limit::several(3, 10 * second);
+        let said: Vec<_> = (0..5).map(|i| limit.pass(start + second * i)).collect();
+        assert_eq!(said, [Some(0), Some(0), Some(0), None, None]);
+        assert_eq!((limit.pass(start + 10 * second), limit.pass(start + 11 * second)), (Some(2), Some(0)));
     }
 
     #[test]
