@@ -1,5 +1,6 @@
 //! The batcher through its public face: virtual time with an asynchronous stand-in for the runners, and real threads.
 
+mod foreseen;
 mod notes;
 mod overload;
 mod panics;
