@@ -38,7 +38,7 @@ const WARM_UP_DEVICE_TIME: Duration = Duration::from_secs(5);
 /// A slow model has so many latency caps if that is more, up to this: what it has not tried, callers are refused for until it has.
 const WARM_UP_CAPS: u32 = 4;
 const WARM_UP_SLOW_TIME: Duration = Duration::from_secs(20);
-/// One timed batch of a size is enough when the size has taken this long. Where its first batch has, that one is timed.
+/// One timed batch of a size is enough when the size has taken this long, its first batch included.
 const WARM_UP_SIZE: Duration = Duration::from_millis(60);
 /// Timed batches for each size: enough to tell one disturbed by the machine from the others.
 const WARM_UP_ROUNDS: usize = 3;

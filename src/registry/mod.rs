@@ -47,6 +47,8 @@ pub use crate::statistics::{Timed, Totals};
 use crate::batcher::Pool;
 use crate::error::Error;
 use crate::metrics::Metrics;
+use crate::quote::{Quoted, on_one_line};
+use crate::runner::malformed_name;
 use crate::telemetry::Tracer;
 use crate::tensor::Tensors;
 use routes::Dealer;
@@ -162,11 +164,17 @@ impl Opening {
     }
 
     /// Loads every model, warms it up and starts it, in the pool that it names or in one of its own; each is served as soon as
-    /// its runners are built. Blocks for seconds; logs progress. Must be called within a tokio runtime. Returns every
-    /// model's error, not the first one's.
+    /// its runners are built. Blocks for seconds; logs progress. Returns every model's error, not the first one's.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
     pub fn load(mut self) -> Result<(), LoadErrors> {
         let load = |spec: ModelSpec| {
             let own = (spec.name.clone(), spec.version.clone());
+            let is_there = |model: &Arc<Model>| (model.name(), model.version()) == (&*own.0, &*own.1);
+            if self.registry.models().iter().any(is_there) {
+                return Some(LoadError { name: own.0, reason: format!("version {} is there twice", own.1) });
+            }
             let loaded = self.registry.inner.load(spec, self.is_strict);
             self.registry.inner.table_to_write().loading.retain(|loading| *loading != own);
             loaded.err()
@@ -208,9 +216,14 @@ impl Inner {
 
     /// Loads a model and warms it up.
     fn start(&self, spec: ModelSpec, is_strict: bool, beside: &[Staged]) -> Result<Model, LoadError> {
+        if let Some(reason) = misnamed(&spec) {
+            return Err(LoadError { name: on_one_line(&spec.name, 40), reason });
+        }
         tracing::info!(model = spec.name, version = spec.version, "loading");
         let pool = spec.pool.as_ref().map(|name| self.pool(name, spec.runners.get(), beside));
         let name = spec.name.clone();
+        // Outside a runtime this says so, where the fence would speak of the model's code.
+        let _within = tokio::runtime::Handle::current();
         let start = || Model::start(spec, pool, &self.metrics, &self.tracer);
         // The program's own code runs in it, as that of runners and hooks.
         let started = catch_unwind(AssertUnwindSafe(start));
@@ -236,6 +249,9 @@ impl Inner {
 
 impl Registry {
     /// Loads every model of `specs`, as [`Opening::load`] does, and returns when all can be asked.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
     pub fn load(specs: Vec<ModelSpec>) -> Result<Registry, LoadErrors> {
         Registry::load_traced(specs, Tracer::off())
     }
@@ -457,6 +473,14 @@ fn order(a: &Model, b: &Model) -> std::cmp::Ordering {
 }
 
 /// Decimal strings in the order of their numbers, whatever their length.
+/// What is wrong with what a model and its version are called: they stand in paths and in labels.
+fn misnamed(spec: &ModelSpec) -> Option<String> {
+    let version = &spec.version;
+    let is_number = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
+    let number = || format!("version {} must be a whole number, like \"1\"", Quoted(version));
+    malformed_name(&spec.name).map(|why| format!("a model's name {why}")).or_else(|| (!is_number).then(number))
+}
+
 fn version_order(a: &str, b: &str) -> std::cmp::Ordering {
     let (a, b) = (a.trim_start_matches('0'), b.trim_start_matches('0'));
     a.len().cmp(&b.len()).then_with(|| a.cmp(b))

@@ -212,7 +212,7 @@ impl ModelSpec {
             weight: NonZeroUsize::MIN,
             runners: NonZeroUsize::MIN,
             threads: cores(),
-            stuck_after: (caps.max_latency * STUCK_CAPS).max(LEAST_STUCK),
+            stuck_after: caps.max_latency.saturating_mul(STUCK_CAPS).max(LEAST_STUCK),
             hooks: HookFunctions::default(),
             max_queue_rows: max_batch_rows.saturating_mul(queued),
             max_queue_bytes: NonZeroUsize::new(QUEUE_BYTES).unwrap_or(NonZeroUsize::MIN),

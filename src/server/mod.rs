@@ -114,9 +114,10 @@ impl Server {
     /// [`serve`](Self::serve).
     ///
     /// # Errors
-    /// The address is taken, or other machines can reach it and `options.access` does not say who may ask there; or a
-    /// file of the options cannot be used.
+    /// The address is taken, or other machines can reach it and `options.access` does not say who may ask there; a
+    /// file of the options cannot be used; or one of their times or numbers is beyond its bounds.
     pub async fn bind(address: impl AsRef<str>, options: Options) -> io::Result<Server> {
+        options.check().map_err(|wrong| io::Error::new(io::ErrorKind::InvalidInput, wrong))?;
         let listener = Listener::open(address.as_ref()).await?;
         let door = Door::of(&options.access)?;
         door.may_open(&listener.address())?;
@@ -210,6 +211,8 @@ impl Server {
     /// answer that it gives; it stops accepting; every
     /// connection ends behind the answer that it is at; the models finish what still waits; addresses for operators close. What is not done after
     /// `drain_timeout` is cut off. Dropping the future cuts everything off at once.
+    ///
+    /// The registry is drained with it, for whoever else holds it as well: its models answer nobody afterwards.
     pub async fn serve(self, registry: Registry, shutdown: impl Future<Output = ()>) -> Ended {
         let options = Arc::new(self.options);
         let app = App::new(registry.clone(), self.repository, Arc::clone(&options));

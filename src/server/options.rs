@@ -24,7 +24,7 @@ pub struct Options {
     /// to ask for fewer rows or outputs.
     pub max_answer_bytes: usize,
     /// Bytes that all bodies, those being read and those being answered with, may take together; default 1 GiB. What would
-    /// go beyond is answered 503. Bodies that come in one piece, as those below some 100 kB do, and answers below 64 KiB are
+    /// go beyond is answered 503. Bodies that come in one piece, as those below some 100 kB do, and answers below 16 KiB are
     /// not counted: connections bound those. A holder of a token who has several requests in hand has no more of it than three
     /// times what is left free, so three quarters where he is the only one. Set it to what memory can spare, and at least to `max_body_bytes` and
     /// `max_answer_bytes`.
@@ -65,6 +65,25 @@ impl Options {
     pub const CLIENT_TIME: RangeInclusive<Duration> = Duration::from_millis(1)..=Duration::from_secs(24 * 3600);
     /// Bounds of `drain_delay` and `drain_timeout`.
     pub const DRAIN_TIME: RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(3600);
+
+    /// What is beyond its bounds, and would be beyond what can be counted.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let times = [
+            ("head_timeout", self.head_timeout, Options::CLIENT_TIME),
+            ("body_timeout", self.body_timeout, Options::CLIENT_TIME),
+            ("idle_timeout", self.idle_timeout, Options::CLIENT_TIME),
+            ("write_timeout", self.write_timeout, Options::CLIENT_TIME),
+            ("drain_delay", self.drain_delay, Options::DRAIN_TIME),
+            ("drain_timeout", self.drain_timeout, Options::DRAIN_TIME),
+        ];
+        if let Some((field, _, bounds)) = times.into_iter().find(|(_, time, bounds)| time > bounds.end()) {
+            return Err(format!("{field} may be {:?} at most", bounds.end()));
+        }
+        if self.max_connections.get() > *Options::CONNECTIONS.end() {
+            return Err(format!("max_connections may be {} at most", Options::CONNECTIONS.end()));
+        }
+        Ok(())
+    }
 
     /// Reads the files that it names, as a server does that is bound with it. What comes back is a warning: a certificate of the chain has
     /// expired, or will soon.

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -380,6 +380,77 @@ async fn what_could_not_be_loaded_is_not_waited_for_and_may_come_again() {
     let (registry, opening) = Registry::open(vec![stand_in("1")], Tracer::off());
     drop(opening);
     assert_eq!(registry.arriving(), []);
+}
+
+/// Each was a line of the log: whoever can have a row fail could fill the disk.
+#[tokio::test]
+async fn requests_that_fail_fill_no_log() {
+    #[derive(Debug)]
+    struct Failing(Synthetic);
+    impl Runner for Failing {
+        fn signature(&self) -> &Signature {
+            self.0.signature()
+        }
+        fn run(&mut self, _batch: Tensors) -> Result<Tensors, RunnerError> {
+            Err(RunnerError::Row("not today".into()))
+        }
+        fn rehearse(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            self.0.run(batch)
+        }
+    }
+    let build = |_| Ok(Failing(Synthetic::new(Duration::ZERO, Duration::ZERO)));
+    let registry = Registry::load(vec![ModelSpec { source: Source::runners("own", build), ..stand_in("1") }]).unwrap();
+    let model = registry.model("m", None).unwrap();
+    /// The lines of the log.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let lines = Lines::default();
+    let to = lines.clone();
+    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || to.clone()).finish();
+    let _here = tracing::subscriber::set_default(log);
+    for row in 0..300 {
+        assert!(matches!(model.infer(rows(row, 1), Terms::now()).await, Err(Error::ModelFailed)));
+    }
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let told = text.matches("a request failed: not today").count();
+    assert!((1..100).contains(&told), "{told} of 300: {text}");
+}
+
+#[test]
+#[should_panic(expected = "Tokio")]
+fn outside_a_runtime_it_is_the_runtime_that_is_missing() {
+    let _ = Registry::load(vec![stand_in("1")]);
+}
+
+/// They stand in paths and in labels; two of a name and a version silently became one.
+#[tokio::test]
+async fn names_are_those_that_a_configuration_may_have_versions_are_digits_and_each_is_there_once() {
+    for (name, version, words) in [
+        ("", "1", "a model's name must be letters"),
+        ("a/b", "1", "model 'a/b': a model's name"),
+        ("..", "1", "a model's name"),
+        ("\n", "1", "a model's name"),
+        ("m", "", "must be a whole number"),
+        ("m", "v1", "version 'v1' must be a whole number"),
+        ("m", "a/b", "must be a whole number"),
+    ] {
+        let spec = || ModelSpec { name: name.into(), ..stand_in(version) };
+        let (registry, opening) = Registry::open(vec![spec()], Tracer::off());
+        for refused in [opening.load().unwrap_err().to_string(), registry.add(spec()).unwrap_err().to_string()] {
+            assert!(refused.contains(words), "{refused}");
+        }
+        assert_eq!(registry.models().len(), 0);
+    }
+    let twice = Registry::load(vec![stand_in("1"), stand_in("1")]).unwrap_err().to_string();
+    assert!(twice.contains("version 1 is there twice"), "{twice}");
 }
 
 #[tokio::test]

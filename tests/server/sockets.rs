@@ -1,6 +1,7 @@
 //! TLS, Unix sockets, and several listeners of one server.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +26,27 @@ use crate::folder::Folder;
 
 /// Far longer than anything here takes: a wait that reaches it has failed.
 const HANGS: Duration = Duration::from_secs(20);
+
+/// They were taken, and the server panicked where it used them: when it was told to go, for one.
+#[tokio::test]
+async fn options_beyond_their_bounds_are_refused_by_name() {
+    let all = Options::default;
+    for (field, options) in [
+        ("head_timeout", Options { head_timeout: Duration::MAX, ..all() }),
+        ("body_timeout", Options { body_timeout: Duration::MAX, ..all() }),
+        ("idle_timeout", Options { idle_timeout: Duration::MAX, ..all() }),
+        ("write_timeout", Options { write_timeout: Duration::MAX, ..all() }),
+        ("drain_delay", Options { drain_delay: Duration::MAX, ..all() }),
+        ("drain_timeout", Options { drain_timeout: Duration::MAX, ..all() }),
+        ("max_connections", Options { max_connections: NonZeroUsize::MAX, ..all() }),
+    ] {
+        let refused = Server::bind("127.0.0.1:0", options).await.map(drop).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::InvalidInput);
+        assert!(refused.to_string().starts_with(&format!("{field} may be ")), "{refused}");
+    }
+    let longest = Options { drain_timeout: *Options::DRAIN_TIME.end(), ..all() };
+    assert!(Server::bind("127.0.0.1:0", longest).await.is_ok());
+}
 
 const BODY: &str = r#"{"inputs":[{"name":"x","shape":[1,1],"datatype":"FP32","data":[1]}]}"#;
 

@@ -2,6 +2,9 @@
 
 use tokio::time::Instant;
 
+/// Times that are told apart. A client that sends byte by byte would else have the server keep many times what it sends.
+const MOST: usize = 32;
+
 /// When bytes came that were read one after another: where each read ends, counted from the first byte, and its time.
 #[derive(Debug, Default)]
 pub(super) struct Arrivals(Vec<(usize, Instant)>);
@@ -13,10 +16,12 @@ impl Arrivals {
         self.0.push((length, at));
     }
 
-    /// `length` more bytes came at `at`.
+    /// `length` more bytes came at `at`; or with those before them, where there are too many times already.
     pub(super) fn push(&mut self, length: usize, at: Instant) {
-        if length > 0 {
+        if self.0.len() < MOST && length > 0 {
             self.0.push((self.end() + length, at));
+        } else if let Some((end, _)) = self.0.last_mut() {
+            *end += length;
         }
     }
 
@@ -62,6 +67,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn who_sends_byte_by_byte_has_few_times_kept_and_none_later_than_it_came() {
+        let begin = Instant::now();
+        let at = |i: usize| begin + Duration::from_millis(i as u64);
+        let mut arrivals = Arrivals::default();
+        (0..8192).for_each(|i| arrivals.push(1, at(i)));
+        assert!(arrivals.0.len() <= MOST);
+        assert!((1..=8192).all(|length| arrivals.of(length).is_some_and(|told| told <= at(length - 1))));
+    }
 
     proptest! {
         /// However bytes are taken off and put back, each keeps its time.
