@@ -19,6 +19,8 @@ pub(super) struct Manner {
     pub(super) lengths: Lengths,
     /// Whether it can refuse rows, so that copies of the inputs are needed to run the others again.
     pub(super) may_refuse: bool,
+    /// Whether a request may give its outputs another form than the signature has.
+    pub(super) may_change_form: bool,
     /// Once it has run for so long, nobody's rows are run again for having shared a batch with refused ones.
     pub(super) most: Duration,
 }
@@ -69,6 +71,8 @@ pub(super) struct Course {
     groups: Vec<Group>,
     running: Option<Running>,
     outcomes: Vec<Option<Outcome>>,
+    /// Whether each request was run whole.
+    whole: Vec<bool>,
     tally: Tally,
 }
 
@@ -86,6 +90,8 @@ struct Running {
     rows: Vec<usize>,
     /// Rows of the batch, with those that were added.
     size: usize,
+    /// Whether this is one request that was kept whole.
+    is_whole: bool,
     /// The requests again.
     spare: Option<Vec<Tensors>>,
 }
@@ -96,7 +102,8 @@ impl Course {
     pub(super) fn new(manner: Arc<Manner>, mut requests: Vec<Tensors>) -> Result<Course, BatchError> {
         let mut tally = Tally { elements: requests.iter().map(elements).sum(), ..Tally::default() };
         let equal = requests.windows(2).all(|pair| pair[0].joins_with(&pair[1]));
-        let wanted = manner.lengths == Lengths::Pad && !equal;
+        let has_whole = requests.iter().any(|request| manner.signature.is_whole(request));
+        let wanted = manner.lengths == Lengths::Pad && !equal && !has_whole;
         let padded = wanted.then(|| Padded::of(&manner.signature, &requests)).flatten();
         if let Some(padded) = &padded {
             let pad = |request| padded.pad(&manner.signature, request);
@@ -104,8 +111,14 @@ impl Course {
             tally.padding = requests.iter().map(elements).sum::<usize>() - tally.elements;
         }
         let outcomes = requests.iter().map(|_| None).collect();
+        let whole = requests.iter().map(|request| manner.signature.is_whole(request)).collect();
         let groups = groups(&manner.signature, requests);
-        Ok(Course { manner, padded, groups, running: None, outcomes, tally })
+        Ok(Course { manner, padded, groups, running: None, outcomes, whole, tally })
+    }
+
+    /// Whether the request at this place was run whole, so that its outputs are those of [`Signature::whole_shapes`].
+    pub(super) fn is_whole(&self, place: usize) -> bool {
+        self.whole[place]
     }
 
     /// What the runs came to.
@@ -121,16 +134,18 @@ impl Course {
             }
         }
         let Some(Group { places, requests }) = self.groups.pop() else { return self.done().map(Next::Done) };
-        let spare = (places.len() > 1 && self.manner.may_refuse).then(|| requests.clone());
+        let is_kept = (places.len() > 1 && self.manner.may_refuse) || self.manner.may_change_form;
+        let spare = is_kept.then(|| requests.clone());
         let rows = requests.iter().map(Tensors::rows).collect();
         let mut batch = Tensors::join(requests).map_err(broken)?;
-        let (own, size) = (batch.rows(), self.manner.sizes.padded(batch.rows()));
+        let is_whole = self.manner.signature.is_whole(&batch);
+        let (own, size) = (batch.rows(), if is_whole { 1 } else { self.manner.sizes.padded(batch.rows()) });
         if size > own {
             let before = elements(&batch);
             batch = batch.resize_rows(size).map_err(broken)?;
             self.tally.padding += elements(&batch) - before;
         }
-        self.running = Some(Running { places, rows, size, spare });
+        self.running = Some(Running { places, rows, size, is_whole, spare });
         Ok(Next::Run(batch))
     }
 
@@ -159,8 +174,13 @@ impl Course {
     }
 
     fn answered(&mut self, running: Running, outputs: Tensors) -> Result<(), BatchError> {
-        let Running { places, rows, size, .. } = running;
-        if !self.manner.signature.agrees(&outputs, size) {
+        let Running { places, rows, size, is_whole, spare } = running;
+        let signature = &self.manner.signature;
+        let agrees = if is_whole { signature.has_names_of(&outputs) } else { signature.agrees(&outputs, size) };
+        if !agrees {
+            if let Some(requests) = spare.filter(|_| self.may_run_whole(&outputs, is_whole)) {
+                return self.run_whole(places, requests);
+            }
             let shapes: Vec<_> = outputs.iter().map(|(name, t)| format!("{name} {:?}", t.shape())).collect();
             let why = format!("outputs for {size} rows break the signature: {}", shapes.join(", "));
             // Other groups have run for themselves.
@@ -177,6 +197,25 @@ impl Course {
         Ok(())
     }
 
+    /// Whether outputs may break the signature because these requests have given them another form. All requests of a run have
+    /// the same lengths, and the same values of inputs without rows, so that the form is that of each of them.
+    fn may_run_whole(&self, outputs: &Tensors, is_whole: bool) -> bool {
+        let Manner { signature, may_change_form, .. } = &*self.manner;
+        *may_change_form && !is_whole && self.padded.is_none() && signature.has_names_of(outputs)
+    }
+
+    /// Has each of these requests run once more, as a whole.
+    fn run_whole(&mut self, places: Vec<usize>, requests: Vec<Tensors>) -> Result<(), BatchError> {
+        // Such a batch takes longer than others of its size.
+        self.tally.has_refused = true;
+        for (place, request) in places.into_iter().zip(requests).rev() {
+            let requests = vec![self.manner.signature.keep_whole(request).map_err(broken)?];
+            self.whole[place] = true;
+            self.groups.push(Group { places: vec![place], requests });
+        }
+        Ok(())
+    }
+
     fn refused_by_name(
         &mut self,
         running: Running,
@@ -184,7 +223,7 @@ impl Course {
         kind: fn(String) -> Unserved,
     ) -> Result<(), BatchError> {
         self.tally.has_refused = true;
-        let Running { places, rows, size, spare } = running;
+        let Running { places, rows, size, spare, .. } = running;
         let refused =
             refused(&rows, size, named).ok_or_else(|| BatchError::new("it refused rows that there are not"))?;
         let mut spare = spare.map(Vec::into_iter);
@@ -254,11 +293,14 @@ fn refused(rows: &[usize], size: usize, named: Vec<(usize, String)>) -> Option<V
     refused.iter().any(Option::is_some).then_some(refused)
 }
 
-/// Requests in groups that join, and whose answers do; the group of the first request is last.
+/// Requests in groups that join, and whose answers do; the group of the first request is last. A request that was kept whole
+/// joins no other.
 fn groups(signature: &Signature, requests: Vec<Tensors>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (place, request) in requests.into_iter().enumerate() {
-        let fits = |first: &Tensors| first.joins_with(&request) && answers_join(signature, first, &request);
+        let is_whole = signature.is_whole(&request);
+        let fits =
+            |first: &Tensors| !is_whole && first.joins_with(&request) && answers_join(signature, first, &request);
         match groups.iter_mut().find(|group| fits(&group.requests[0])) {
             Some(group) => group.push(place, request),
             None => groups.push(Group { places: vec![place], requests: vec![request] }),
@@ -271,7 +313,8 @@ fn groups(signature: &Signature, requests: Vec<Tensors>) -> Vec<Group> {
 /// Whether answers to two requests have the same lengths, as far as what all rows of a run share decides them: how many are to be found, where to cut. Requests
 /// that differ in it share no run of the model anyway.
 fn answers_join(signature: &Signature, one: &Tensors, other: &Tensors) -> bool {
-    if signature.outputs.iter().all(|spec| !spec.dims.contains(&None)) {
+    // A model without rows whose values decide lengths is given one request at a time.
+    if signature.is_unbatched() || signature.outputs.iter().all(|spec| !spec.dims.contains(&None)) {
         return true;
     }
     let pairs = signature.inputs.iter().zip(one.iter()).zip(other.iter());

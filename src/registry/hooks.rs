@@ -9,7 +9,8 @@ use tokio::task::JoinSet;
 
 use super::away::Away;
 use super::course::Unserved;
-use super::model::{Inferred, Model};
+use super::model::Model;
+use super::outputs::{Inferred, Outputs};
 use crate::batcher::{self, Answered, Terms};
 use crate::error::{Error, Shed};
 use crate::metrics::ModelMetrics;
@@ -146,8 +147,9 @@ impl Model {
     pub(super) async fn answer_hooked(&self, inputs: Tensors, terms: Terms) -> Result<Inferred, Error> {
         let rows = inputs.rows();
         let inputs = self.prepare(inputs, terms).await?;
-        let Answered { answer: (outputs, stages), queue, batch, batch_rows, batch_span } =
-            self.answer_plain(inputs, terms).await?;
+        let Answered { answer, queue, batch, batch_rows, batch_span } = self.answer_plain(inputs, terms).await?;
+        let stages = answer.stages;
+        let outputs = answer.by_row().ok_or_else(|| self.misshapen("values have changed the form of the outputs"))?;
         let (most, place) = (self.spec().stuck_after, self.place(&self.hooked.behind, rows)?);
         let finished = tokio::time::timeout(most, self.run_behind(outputs, place)).await;
         let late = |_| self.misshapen(&format!("the hook behind the model has not come back for {most:?}"));
@@ -155,7 +157,7 @@ impl Model {
         if !self.signature().agrees(&outputs, rows) {
             return Err(self.misshapen("the hook behind the model gives outputs of another shape"));
         }
-        Ok(Answered { answer: (outputs, stages), queue, batch, batch_rows, batch_span })
+        Ok(Answered { answer: Outputs::of_rows(outputs, stages), queue, batch, batch_rows, batch_span })
     }
 
     /// Runs the hooks in front of the model, as long as there is time for them.

@@ -53,7 +53,7 @@ pub(crate) struct Loaded {
     pub(crate) signature: Signature,
     /// Names of the columns of each output; empty where they have none, and where there are no outputs to name.
     pub(crate) labels: Vec<Vec<String>>,
-    /// Why it runs one row at a time, if it does.
+    /// Why requests to it share no batch, if they do not.
     pub(crate) alone: Option<String>,
     /// Whether a batch is a single row, as far as the pool is concerned: answers to two may not go into one tensor.
     pub(crate) is_single: bool,
@@ -176,7 +176,7 @@ fn onnx(model: Result<OnnxModel, OnnxError>, stuck_after: Duration) -> Result<Lo
         signature: model.signature().clone(),
         labels: model.labels(),
         alone: model.alone().map(ToString::to_string),
-        is_single: model.signature().is_unbatched() || (model.alone().is_some() && model.is_unsteady()),
+        is_single: (model.signature().is_unbatched() || model.alone().is_some()) && model.is_unsteady(),
         example: model.example().clone(),
         rehearses: true,
         takes: Takes { held: model.constant_bytes(), of_row: model.row_bytes() },

@@ -17,6 +17,7 @@ use super::course::{Manner, Unserved};
 use super::hooks::{self, InHooks};
 use super::lengths::Lengths;
 use super::load::{self, Loaded};
+use super::outputs::{Inferred, Outputs, RowExecution};
 use super::shadow::Copies;
 use super::spec::{Build, ModelSpec, Source};
 use super::work::{Desk, Fleet, Habits, Served};
@@ -43,14 +44,13 @@ pub struct Answer {
     pub batch: Duration,
     /// Rows of the batch that the request rode in; of the largest one where it was split.
     pub batch_rows: usize,
+    /// Whether the rows of this request were run one at a time, because the file takes a single row only.
+    pub ran_one_by_one: bool,
     /// The span of the batch that was released last, if the request is traced.
     pub batch_span: Option<SpanRef>,
     /// Counts the request as answered when it is dropped, unless the answer turns out to be none.
     pub count: Count,
 }
-
-/// Outputs, and what assembling and executing the batch took.
-pub(super) type Inferred = Answered<(Tensors, [Duration; 2])>;
 
 /// Lines of the log about failed requests in [`LOG_EVERY`]: one may differ from the next.
 const MOST_FAILURES: u64 = 16;
@@ -68,6 +68,8 @@ pub struct Model {
     /// Where its batches run, where that is shared with others.
     pool: Option<Pool<Tensors, Served>>,
     alone: Option<String>,
+    /// Whether its runners take requests whole.
+    takes_whole_requests: bool,
     too_slow: Option<String>,
     batcher: Batcher<Tensors, Served>,
     /// Where its batches run, if that is somewhere else.
@@ -105,7 +107,7 @@ impl Model {
         let spec = if is_single { single(spec) } else { spec };
         if let Some(why) = &alone {
             let how = if signature.is_unbatched() {
-                "takes one request at a time, in its own shapes"
+                "runs each request by itself, in the file's own shapes"
             } else {
                 "runs one row at a time"
             };
@@ -113,20 +115,24 @@ impl Model {
         }
         let max_batch = spec.max_batch_rows.get();
         // Each thread may have one of the rows that run alone.
-        let at_once = if alone.is_some() { spec.threads.get().min(max_batch) } else { max_batch };
+        let runs_apart = alone.is_some() || signature.is_unbatched();
+        let at_once = if runs_apart { spec.threads.get().min(max_batch) } else { max_batch };
         fits::a_queue(&spec, &signature, &example).map_err(fail)?;
         let memory = takes.in_all(&spec, at_once);
         memory::log(takes, &spec, &signature, &example);
         // Built here, and not on the threads of a pool whose other models have requests.
         let mut runners = load::runners(&build, &spec).map_err(fail)?;
         let first = &mut *runners[0];
-        let (sizes, lengths) = (spec.allowed_batch_sizes.clone(), spec.lengths);
+        // Rows that are run one at a time are not padded to another number of rows.
+        let sizes = if runs_apart { BatchSizes::default() } else { spec.allowed_batch_sizes.clone() };
+        let lengths = spec.lengths;
         if lengths == Lengths::Pad {
             load::bears_padding(first, &example).map_err(fail)?;
         }
         let sizes_to_try = if rehearses { load::warm_up_sizes(&sizes, max_batch) } else { Vec::new() };
         let seen = load::warm_up(first, &example, &sizes_to_try, spec.device, spec.max_latency).map_err(fail)?;
-        let may_refuse = first.may_refuse();
+        let (may_refuse, takes_whole_requests) = (first.may_refuse(), first.takes_whole_requests());
+        let may_change_form = first.may_change_form();
         load::log_warm_up(&spec, &seen);
         let tried = seen.last().map(|(rows, _)| *rows);
         let rehearsed = tried.is_some();
@@ -156,8 +162,8 @@ impl Model {
         let builder = if let Some(tried) = tried { builder.rehearsing(tried) } else { builder };
         let builder = if let Some(pool) = &pool { builder.pool(pool) } else { builder };
         let inner_signature = Arc::new(signature);
-        let manner =
-            Manner { signature: Arc::clone(&inner_signature), sizes, lengths, may_refuse, most: spec.max_latency };
+        let (signature, most) = (Arc::clone(&inner_signature), spec.max_latency);
+        let manner = Manner { signature, sizes, lengths, may_refuse, may_change_form, most };
         let habits = Habits { manner: Arc::new(manner), metrics: metrics.clone(), example };
         if let Some(away) = &away {
             hooks::tell_of_workers(away, &metrics);
@@ -192,6 +198,7 @@ impl Model {
             inner_signature,
             pool,
             alone,
+            takes_whole_requests,
             too_slow,
             batcher,
             away,
@@ -246,7 +253,16 @@ impl Model {
         self.away.as_ref()
     }
 
-    /// Why the rows of a batch are run one at a time, if they are.
+    /// How the rows of its requests are run.
+    pub fn row_execution(&self) -> RowExecution {
+        match &self.alone {
+            _ if self.inner_signature.is_unbatched() => RowExecution::Whole,
+            Some(_) => RowExecution::OneByOne,
+            None => RowExecution::Batched,
+        }
+    }
+
+    /// Why its requests share no batch, if they do not.
     pub fn alone(&self) -> Option<&str> {
         self.alone.as_deref()
     }
@@ -328,10 +344,12 @@ impl Model {
         let (counts, arrival) = (Arc::clone(&self.counts), terms.arrival());
         let decoded = arrival.elapsed();
         let trace = terms.span().map(|span| span.trace);
+        let ran_one_by_one = self.row_execution() == RowExecution::OneByOne && self.signature.rows(&inputs) > 1;
         let mut count = Count { counts, arrival, outcome: Outcome::Departed, stages: None, trace };
         self.copy(&inputs);
         match self.answer(inputs, terms).await {
-            Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span }) => {
+            Ok(Answered { answer, queue, batch, batch_rows, batch_span }) => {
+                let Outputs { tensors: outputs, stages: [assemble, execute], .. } = answer;
                 count.outcome = Outcome::OnTime;
                 count.stages = Some(Stages {
                     receive: Duration::ZERO,
@@ -341,8 +359,7 @@ impl Model {
                     execute,
                     outputs: arrival.elapsed(),
                 });
-                let outputs = self.signature.own_shapes(outputs);
-                Ok(Answer { outputs, queue, batch, batch_rows, batch_span, count })
+                Ok(Answer { outputs, queue, batch, batch_rows, ran_one_by_one, batch_span, count })
             }
             Err(error) => {
                 count.outcome = error.outcome();
@@ -357,18 +374,32 @@ impl Model {
         }
     }
 
-    /// Outputs, and what assembling and executing the batch took.
-    pub(super) async fn answer(
-        &self,
-        inputs: Tensors,
-        terms: Terms,
-    ) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
-        let inputs = self.signature.check(inputs).map_err(|e| Error::Invalid(e.to_string()))?;
+    /// Outputs in the model's own shapes.
+    pub(super) async fn answer(&self, inputs: Tensors, terms: Terms) -> Result<Inferred, Error> {
         let has_hooks = |hooks| hooks != Hooks::default();
-        if has_hooks(self.spec.hooks.which()) || self.away.as_ref().is_some_and(|away| has_hooks(away.hooks())) {
-            return self.answer_hooked(inputs, terms).await;
+        let has_hooks =
+            has_hooks(self.spec.hooks.which()) || self.away.as_ref().is_some_and(|away| has_hooks(away.hooks()));
+        let may_be_whole = self.takes_whole_requests && !has_hooks;
+        let checked = if may_be_whole { self.signature.check_whole(inputs) } else { self.signature.check(inputs) };
+        let inputs = checked.map_err(|e| Error::Invalid(e.to_string()))?;
+        let mut answered = match may_be_whole && self.signature.is_whole(&inputs) {
+            true => self.submit_whole(inputs, terms).await?,
+            false if has_hooks => self.answer_hooked(inputs, terms).await?,
+            false => self.answer_plain(inputs, terms).await?,
+        };
+        answered.answer = answered.answer.in_own_shapes(&self.signature);
+        Ok(answered)
+    }
+
+    /// Outputs of a request that was kept whole, which is a run of its own.
+    async fn submit_whole(&self, request: Tensors, terms: Terms) -> Result<Inferred, Error> {
+        let (rows, cap) = (self.signature.longest(&request), self.spec.max_batch_rows.get());
+        if rows > cap {
+            let why =
+                format!("the file must take {rows} rows of this request together: send at most {cap} (max_batch_size)");
+            return Err(Error::Invalid(why));
         }
-        self.answer_plain(inputs, terms).await
+        self.submit(request, terms).await
     }
 
     /// Outputs of inputs that are as the model takes them.
@@ -392,31 +423,34 @@ impl Model {
             _ => error,
         })?;
         let last = answers.iter().enumerate().max_by_key(|(_, a)| a.queue).map_or(0, |(i, _)| i);
-        let Answered { answer: (_, [assemble, execute]), queue: released, batch_span, .. } = answers[last];
+        let Answered { answer: Outputs { stages: [assemble, execute], .. }, queue: released, batch_span, .. } =
+            answers[last];
         // What the caller waited for: the first release, and then the last outputs.
         let queue = answers.iter().map(|a| a.queue).min().unwrap_or_default();
         let batch = answers.iter().map(|a| a.queue + a.batch).max().unwrap_or_default().saturating_sub(queue);
         let batch_rows = answers.iter().map(|a| a.batch_rows).max().unwrap_or_default();
         let stages = [assemble, execute + (released - queue)];
-        let outputs = Tensors::join(answers.drain(..).map(|a| a.answer.0).collect());
         // Each part agreed with the signature; only its free dimensions can differ from those of another.
         let differ =
             || "the answers to its rows have different lengths: send each row in a request of its own".to_owned();
-        let answer = (outputs.map_err(|_| Error::Invalid(differ()))?, stages);
+        let parts = answers.drain(..).map(|part| part.answer.by_row()).collect::<Option<Vec<Tensors>>>();
+        let outputs = parts.and_then(|parts| Tensors::join(parts).ok()).ok_or_else(|| Error::Invalid(differ()))?;
+        let answer = Outputs::of_rows(outputs, stages);
         Ok(Answered { answer, queue, batch, batch_rows, batch_span })
     }
 
     /// Answers rows that fit into one batch.
-    async fn submit(&self, rows: Tensors, terms: Terms) -> Result<Answered<(Tensors, [Duration; 2])>, Error> {
+    async fn submit(&self, rows: Tensors, terms: Terms) -> Result<Inferred, Error> {
         let Answered { answer, queue, batch, batch_rows, batch_span } = self.batcher.submit_with(rows, terms).await?;
-        let Served { outcome, assemble, execute } = answer;
-        let outputs = outcome.map_err(|why| {
+        let Served { outcome, is_whole, assemble, execute } = answer;
+        let tensors = outcome.map_err(|why| {
             let error = self.unserved(why);
             let (now, waited) = (self.batcher.now(), terms.arrival().elapsed());
             self.journal.unserved(now, waited, error == Error::ModelFailed);
             error
         })?;
-        Ok(Answered { answer: (outputs, [assemble, execute]), queue, batch, batch_rows, batch_span })
+        let answer = Outputs { tensors, is_whole, stages: [assemble, execute] };
+        Ok(Answered { answer, queue, batch, batch_rows, batch_span })
     }
 
     /// Logs that a request has failed, unless several were a moment ago: a model of which all fail does not fill the disk.

@@ -21,6 +21,8 @@ use crate::tensor::Tensors;
 pub(super) struct Served {
     /// What it gets.
     pub(super) outcome: Outcome,
+    /// Whether it was run whole: its outputs are those of [`Signature::whole_shapes`](crate::runner::Signature::whole_shapes).
+    pub(super) is_whole: bool,
     /// The batch's time beside the model's.
     pub(super) assemble: Duration,
     /// The model's time for the batch.
@@ -43,7 +45,8 @@ impl Habits {
         self.metrics.request_elements.increment(tally.elements as u64);
         self.metrics.padding_elements.increment(tally.padding as u64);
         let (execute, assemble) = (tally.execute, took.saturating_sub(tally.execute));
-        let answers = outcomes.into_iter().map(|outcome| Served { outcome, assemble, execute }).collect();
+        let served = |(place, outcome)| Served { outcome, is_whole: course.is_whole(place), assemble, execute };
+        let answers = outcomes.into_iter().enumerate().map(served).collect();
         Ran { answers, took: Some(took), is_typical: !tally.has_refused }
     }
 }

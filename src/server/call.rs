@@ -13,7 +13,7 @@ use super::status::Refusal;
 use crate::error::{Error, Outcome};
 use crate::opaque;
 use crate::quote::Quoted;
-use crate::registry::{Answer, Model, Priority};
+use crate::registry::{Answer, Model, Priority, RowExecution};
 use crate::telemetry::{RequestSpan, Ride};
 use crate::tensor::Tensors;
 
@@ -92,6 +92,11 @@ impl Called {
     /// `queue;dur=0.031, batch;dur=8.412;desc="17 rows"`, in milliseconds: the value of `Server-Timing`.
     pub(super) fn timing(&self) -> String {
         timing(&self.answer)
+    }
+
+    /// How the rows were run, if uncork had to choose: the file has no answer to several rows, and was given one at a time.
+    pub(super) fn chosen_rows(&self) -> Option<&'static str> {
+        self.answer.ran_one_by_one.then(|| RowExecution::OneByOne.label())
     }
 
     /// It is written.

@@ -3,6 +3,7 @@
 mod front;
 mod idle;
 mod repository;
+mod rows;
 mod shares;
 mod turned_away;
 mod v1;

@@ -183,10 +183,8 @@ pub(crate) enum Cause {
         /// Where rows meet, if that was found.
         crossing: Option<Crossing>,
     },
-    /// The same of a model whose rows run one at a time, which its callers see.
-    #[error(
-        "{0}; a request of several rows is answered as if each came alone, and batch_axes = \"none\" keeps it whole"
-    )]
+    /// The same of a file that declares a single row: the rows of a request are run one at a time.
+    #[error("{0}; the file declares a single row, so a request of several is answered as if each row came alone")]
     Apart(Box<Cause>),
 }
 

@@ -182,6 +182,9 @@ impl Walk {
             "Reshape" | "Expand" | "Tile" | "Slice" | "Pad" | "Resize" | "Upsample" | "TopK" | "OneHot" | "Split"
             | "CenterCropPad" | "MaxUnpool" | "Col2Im" | "DFT" | "STFT" | "SequenceAt" | "SplitToSequence"
             | "CropAndResize" | "AffineGrid" => lasting(behind),
+            // The axes that are put in or taken away.
+            "Squeeze" | "Unsqueeze" | "ReduceL1" | "ReduceL2" | "ReduceLogSum" | "ReduceLogSumExp" | "ReduceMax"
+            | "ReduceMean" | "ReduceMin" | "ReduceProd" | "ReduceSum" | "ReduceSumSquare" => lasting(behind),
             "If" => self.branch(node, scope, all),
             "Loop" => self.repeat(node, scope, &inputs),
             _ => {

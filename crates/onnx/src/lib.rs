@@ -116,7 +116,7 @@ pub struct OnnxModel(Arc<Loaded>);
 /// What runners share.
 struct Loaded {
     signature: Signature,
-    /// Why rows are run one at a time, if they are.
+    /// Why requests share no run, if they do not.
     alone: Option<OnnxError>,
     is_unsteady: bool,
     /// A row that runs, in the signature's order.
@@ -140,8 +140,9 @@ impl OnnxModel {
     /// Loads a model from its file, and the weights that it keeps in files beside it.
     ///
     /// The model is compiled and tried on a few rows, so a model that loads has run. Which axis of each input and output is
-    /// the batch is found so, whether the file leaves it free or declares it as 1. A model that can take one row only, or may
-    /// mix rows, is run one row at a time ([`alone`](OnnxModel::alone)); one without a batch axis takes each request as it is.
+    /// the batch is found so, whether the file leaves it free or declares it as 1. A file that takes one row only is run one row
+    /// at a time. If rows may change each other's answers, or if there is no batch axis, each request is a run of its own in the
+    /// file's own shapes, and the signature has no rows. [`alone`](OnnxModel::alone) says why.
     pub fn open(path: &Path) -> Result<OnnxModel, OnnxError> {
         OnnxModel::open_on(path, Device::Flex)
     }
@@ -235,8 +236,8 @@ impl OnnxModel {
         named.map(|(labels, columns)| if columns == Some(labels.len()) { labels.clone() } else { Vec::new() }).collect()
     }
 
-    /// Why the rows of a batch are run one at a time, which gains nothing over single requests, and how to export the
-    /// model so that they are not. `None` where a batch is run as a whole.
+    /// Why requests share no run, which gains nothing over single requests, and how to export the model so that they do.
+    /// `None` if a batch is run as a whole, and if the operator said that the model has no rows.
     pub fn alone(&self) -> Option<&OnnxError> {
         self.0.alone.as_ref()
     }

@@ -269,9 +269,12 @@ mod tests {
         OnnxModel::load(&author.node("Add", &["x", "sum"], &["y"], &[]).finish()).unwrap()
     }
 
+    fn request(model: &OnnxModel, number: i64) -> Tensors {
+        model.signature().check(Tensors::one("x", Tensor::new(vec![1, 1], vec![number]).unwrap())).unwrap()
+    }
+
     fn ask(model: &OnnxModel, number: i64) -> Result<i64, RunnerError> {
-        let row = Tensors::one("x", Tensor::new(vec![1, 1], vec![number]).unwrap());
-        let outputs = model.runner(NonZeroUsize::MIN).run(row)?;
+        let outputs = model.runner(NonZeroUsize::MIN).run(request(model, number))?;
         let Data::Int64(numbers) = outputs.get("y").unwrap().data().clone() else { panic!("{outputs:?}") };
         Ok(numbers[0])
     }
@@ -417,8 +420,8 @@ mod tests {
             let body = body(|body| body.node("Identity", &["a"], &["next"], &[]));
             author.node("Loop", &["n", "", "1d"], &["made"], &[("body", Body(body.body()))])
         });
-        let row = Tensors::one("x", Tensor::new(vec![1, 1], vec![100i64]).unwrap());
-        let given = |most| model.runner(NonZeroUsize::MIN).giving_up_after(most).run(row.clone());
+        let request = request(&model, 100);
+        let given = |most| model.runner(NonZeroUsize::MIN).giving_up_after(most).run(request.clone());
         assert!(given(Duration::from_secs(3600)).is_ok());
         let text = given(Duration::ZERO).unwrap_err();
         assert!(matches!(&text, RunnerError::Failed(text) if text.contains("the run was given up")), "{text:?}");

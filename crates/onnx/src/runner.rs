@@ -92,6 +92,15 @@ impl Runner for OnnxRunner {
             || !self.model.graph.influence.sizes.is_empty()
             || self.model.signature.inputs.iter().any(|spec| is_free(spec) || !is_float(spec))
     }
+
+    fn takes_whole_requests(&self) -> bool {
+        true
+    }
+
+    /// Values may decide how long an output is, and lengths of inputs how many axes it has.
+    fn may_change_form(&self) -> bool {
+        self.model.is_unsteady || self.model.signature.outputs.iter().any(|spec| spec.dims.contains(&None))
+    }
 }
 
 /// How a graph is run.
@@ -232,6 +241,7 @@ impl Loaded {
 
     fn run_whole(&self, batch: Tensors, way: Way) -> Result<Tensors, RunnerError> {
         let specs = &self.signature.inputs;
+        let is_whole = self.signature.is_whole(&batch);
         let mut given: Vec<_> = batch.into_entries().into_iter().map(Some).collect();
         if given.len() != specs.len() {
             return Err(RunnerError::Failed(format!("{} inputs where the model takes {}", given.len(), specs.len())));
@@ -244,11 +254,12 @@ impl Loaded {
             let Some((_, tensor)) = found.and_then(Option::take) else {
                 return Err(RunnerError::Failed(format!("input {} is missing", Quoted(&spec.name))));
             };
-            if tensor.data().datatype() != spec.datatype || tensor.shape().len() != spec.dims.len() + 1 {
+            let axes = spec.dims.len() + 1 + usize::from(is_whole && spec.rows != Rows::Shared);
+            if tensor.data().datatype() != spec.datatype || tensor.shape().len() != axes {
                 return Err(RunnerError::Failed(format!("input {} has another type or rank", Quoted(&spec.name))));
             }
             rows = tensor.rows();
-            values.push(spec.own_shape(tensor));
+            values.push(if is_whole { tensor.first_row() } else { spec.own_shape(tensor) });
         }
         let (outputs, refusal) = match way {
             Way::Served { most } => {
@@ -271,8 +282,7 @@ impl Loaded {
         })?;
         let named = self.signature.outputs.iter().zip(outputs).map(|(spec, tensor)| {
             let tensor = match spec.rows {
-                // The axis of a single row went with others of length 1.
-                Rows::Axis(0) if rows == 1 && tensor.shape().len() == spec.dims.len() => tensor.repeated(1)?,
+                _ if is_whole => tensor.repeated(1)?,
                 Rows::Axis(axis) if axis < tensor.shape().len() => tensor.axis_to_front(axis),
                 Rows::Axis(_) => tensor,
                 Rows::Shared => tensor.repeated(rows)?,

@@ -19,9 +19,11 @@ fn refusal(author: Author) -> String {
 
 /// The only output for a batch under the name `x`.
 fn try_run(model: &OnnxModel, shape: &[usize], x: impl Into<Data>) -> Result<(Vec<usize>, Vec<f32>), RunnerError> {
-    let mut runner = model.runner(NonZeroUsize::MIN);
-    let outputs = runner.run(Tensors::one("x", Tensor::new(shape.to_vec(), x).unwrap()))?;
-    let (_, tensor) = outputs.into_entries().remove(0);
+    let request = Tensors::one("x", Tensor::new(shape.to_vec(), x).unwrap());
+    let is_whole = model.signature().is_unbatched();
+    let batch = if is_whole { model.signature().check(request).unwrap() } else { request };
+    let outputs = model.runner(NonZeroUsize::MIN).run(batch)?;
+    let (_, tensor) = model.signature().own_shapes(outputs).into_entries().remove(0);
     let (shape, Data::Fp32(data)) = tensor.into_parts() else { panic!("not FP32") };
     Ok((shape, data))
 }

@@ -23,7 +23,7 @@ pub(super) struct Report {
     pub(super) inputs: Vec<TensorSpec>,
     /// The lengths that were chosen for free dimensions which nobody had set.
     pub(super) assumed: Option<Vec<usize>>,
-    /// Why the model runs one row at a time, if it does.
+    /// Why requests to the model share no batch, if they do not.
     pub(super) alone: Option<String>,
     pub(super) cores: usize,
     /// At least one.
@@ -151,7 +151,7 @@ impl Report {
     /// What it comes to, each a paragraph.
     pub(super) fn sentences(&self) -> Vec<String> {
         let mut all = Vec::new();
-        all.extend(self.alone.iter().map(|why| format!("The model runs one row at a time: {why}.")));
+        all.extend(self.alone.iter().map(|why| format!("Requests to the model share no batch: {why}.")));
         if let Some(lengths) = &self.assumed {
             let length = lengths.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             all.push(format!("Free dimensions were taken as {length}; --length and --dim NAME=N set others."));

@@ -18,7 +18,9 @@ fn outcomes(
     requests: Vec<Tensors>,
 ) -> Result<(Vec<Outcome>, Course), BatchError> {
     let signature = Arc::new(runner.signature().clone());
-    let manner = Manner { signature, sizes: sizes.clone(), lengths, may_refuse: runner.may_refuse(), most };
+    let (may_refuse, may_change_form) = (runner.may_refuse(), runner.may_change_form());
+    let sizes = sizes.clone();
+    let manner = Manner { signature, sizes, lengths, may_refuse, may_change_form, most };
     let mut course = Course::new(Arc::new(manner), requests)?;
     loop {
         match course.next()? {
@@ -147,6 +149,84 @@ fn batches_are_padded_to_an_allowed_size_and_nobody_gets_an_answer_to_padding() 
     let two_lengths = sums(vec![request(1, 3, 1.0), request(2, 5, 1.0)]);
     assert_eq!(two_lengths, [Data::Fp32(vec![3.0]), Data::Fp32(vec![5.0; 2])]);
     assert_eq!(runner.1, [8, 4, 4, 1, 4]);
+}
+
+/// Repeats its row, and leaves the axis of rows away if a number for all rows says so. Takes whole requests.
+struct Squeeze(Signature, Vec<Vec<usize>>);
+
+impl Squeeze {
+    fn new() -> Squeeze {
+        let spec = |name: &str, dims| TensorSpec::new(name, DataType::Fp32, dims);
+        let flag = TensorSpec { rows: Rows::Shared, ..spec("flag", vec![]) };
+        Squeeze(
+            Signature { inputs: vec![spec("x", vec![Some(2)]), flag], outputs: vec![spec("y", vec![None])] },
+            vec![],
+        )
+    }
+}
+
+impl Runner for Squeeze {
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+        self.1.push(batch.get("x").expect("x").shape().to_vec());
+        let is_whole = self.0.is_whole(&batch);
+        let is_set = matches!(batch.get("flag").map(Tensor::data), Some(Data::Fp32(flags)) if flags[0] > 0.0);
+        let (shape, data) = batch.get("x").expect("x").clone().into_parts();
+        let own = if is_whole { shape[1..].to_vec() } else { shape };
+        let own = if is_set { vec![own.iter().product()] } else { own };
+        let shape = if is_whole { [vec![1], own].concat() } else { own };
+        Ok(Tensors::one("y", Tensor::new(shape, data).expect("shape")))
+    }
+
+    fn takes_whole_requests(&self) -> bool {
+        true
+    }
+
+    fn may_change_form(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_request_whose_values_change_the_form_of_its_outputs_is_run_whole() {
+    let request = |rows: usize, flag: f32| {
+        let x = Tensor::new(vec![rows, 2], vec![rows as f32; rows * 2]).expect("shape");
+        let flags = Tensor::new(vec![rows], vec![flag; rows]).expect("shape");
+        Tensors::new(vec![("x".into(), x), ("flag".into(), flags)]).expect("as many rows")
+    };
+    let mut runner = Squeeze::new();
+    let requests = vec![request(1, 1.0), request(2, 0.0), request(3, 1.0)];
+    let (outcomes, course) =
+        outcomes(&mut runner, BatchSizes::ANY, Lengths::Group, Duration::MAX, requests).expect("answers");
+    let shapes: Vec<_> =
+        outcomes.into_iter().map(|o| o.expect("an answer").get("y").expect("y").shape().to_vec()).collect();
+    assert_eq!(shapes, [vec![1, 2], vec![2, 2], vec![1, 6]], "behind an axis of 1 if it was whole");
+    assert_eq!([0, 1, 2].map(|place| course.is_whole(place)), [true, false, true]);
+    assert_eq!(runner.1, [vec![4, 2], vec![1, 1, 2], vec![1, 3, 2], vec![2, 2]]);
+    assert!(course.tally().has_refused, "its time is not that of such a batch");
+}
+
+#[test]
+fn a_whole_request_joins_no_other_and_is_not_padded() {
+    let mut runner = Squeeze::new();
+    let signature = runner.signature().clone();
+    let request = |x: usize| {
+        let flag = Tensor::new(vec![], vec![0f32]).expect("a number");
+        let x = Tensor::new(vec![x, 2], vec![1f32; x * 2]).expect("shape");
+        Tensors::new(vec![("x".into(), x), ("flag".into(), flag)]).expect("named")
+    };
+    let none = || signature.check_whole(request(0)).expect("no rows");
+    assert!(signature.is_whole(&none()));
+    let requests = vec![none(), signature.check_whole(request(1)).expect("a row"), none()];
+    let sizes = BatchSizes::rising(vec![4]).expect("one size");
+    let (outcomes, course) = outcomes(&mut runner, &sizes, Lengths::Pad, Duration::MAX, requests).expect("answers");
+    assert_eq!(runner.1, [vec![1, 0, 2], vec![4, 2], vec![1, 0, 2]]);
+    let last = outcomes.into_iter().next_back().expect("three").expect("an answer");
+    assert_eq!(signature.whole_shapes(last).get("y").expect("y").shape(), [0, 2]);
+    assert_eq!(course.tally().padding, 9);
 }
 
 /// Gives each row back, of any length, and adds one: padding is then one as well.
@@ -379,7 +459,9 @@ fn a_runner_that_refuses_against_its_word_fails_the_batch() {
 fn a_request_that_finds_no_memory_may_come_again_and_its_neighbours_are_answered() {
     let signature = Arc::new(Sum::new().signature().clone());
     let (sizes, lengths) = (BatchSizes::ANY.clone(), Lengths::Group);
-    let manner = Manner { signature, sizes, lengths, may_refuse: true, most: Duration::MAX };
+    let (may_refuse, may_change_form) = (true, false);
+    let most = Duration::MAX;
+    let manner = Manner { signature, sizes, lengths, may_refuse, may_change_form, most };
     let mut course = Course::new(Arc::new(manner), vec![request(1, 2, 1.0), request(1, 2, 2.0)]).unwrap();
     let busy = || Err(RunnerError::Busy("others have it".into()));
     let mut answers = vec![Sum::new().run(request(1, 2, 2.0)), busy(), busy()];

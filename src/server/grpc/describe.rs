@@ -61,6 +61,7 @@ pub(super) fn config(registry: &Registry, model: &Model) -> ModelConfig {
     };
     let kind = if spec.device == Device::Flex { Kind::Cpu } else { Kind::Gpu };
     let latency = ModelParameter { string_value: format!("{}", spec.max_latency.as_secs_f64() * 1e3) };
+    let rows = ModelParameter { string_value: model.row_execution().label().to_owned() };
     let batching = ModelDynamicBatching {
         preferred_batch_size: spec.allowed_batch_sizes.iter().map(whole).collect(),
         max_queue_delay_microseconds: 0,
@@ -82,7 +83,7 @@ pub(super) fn config(registry: &Registry, model: &Model) -> ModelConfig {
             kind: kind.into(),
             count: whole(spec.runners.get()),
         }],
-        parameters: [("max_latency_ms".to_owned(), latency)].into_iter().collect(),
+        parameters: [("max_latency_ms".to_owned(), latency), ("rows".to_owned(), rows)].into_iter().collect(),
         scheduling_choice: (max_batch_size > 1).then_some(SchedulingChoice::DynamicBatching(batching)),
     }
 }

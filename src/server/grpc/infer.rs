@@ -1,5 +1,6 @@
 //! `ModelInfer` and `ModelStreamInfer`: from a message to a call, and from what comes of it to a message.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,7 +152,7 @@ impl Desk {
         });
         let names = 128 + model.name().len() + model.version().len() + id.len();
         let taken = room.reserve_answer(most.fold(names, usize::saturating_add), &self.app.options)?;
-        let head = head(model, id, &outputs, as_contents, wants_final);
+        let head = head(model, id, &outputs, as_contents, parameters(called, wants_final));
         let raw: Vec<&Data> = if as_contents { Vec::new() } else { outputs.iter().map(|(_, t)| t.data()).collect() };
         Ok(body::counted(encode(&head, &raw, frame), taken))
     }
@@ -279,7 +280,13 @@ impl Each {
 }
 
 /// All of an answer but what is raw.
-fn head(model: &Model, id: &str, outputs: &Tensors, as_contents: bool, wants_final: bool) -> ModelInferResponse {
+fn head(
+    model: &Model,
+    id: &str,
+    outputs: &Tensors,
+    as_contents: bool,
+    parameters: BTreeMap<String, InferParameter>,
+) -> ModelInferResponse {
     let outputs = outputs.iter().map(|(name, tensor)| InferOutputTensor {
         name: name.to_string(),
         datatype: tensor.data().datatype().name().to_owned(),
@@ -287,16 +294,23 @@ fn head(model: &Model, id: &str, outputs: &Tensors, as_contents: bool, wants_fin
         parameters: Default::default(),
         contents: as_contents.then(|| contents::of(tensor.data())),
     });
-    let is_final = InferParameter { parameter_choice: Some(ParameterChoice::BoolParam(true)) };
     ModelInferResponse {
         model_name: model.name().to_owned(),
         model_version: model.version().to_owned(),
         id: id.to_owned(),
-        // There is one answer to each request.
-        parameters: wants_final.then(|| ("triton_final_response".to_owned(), is_final)).into_iter().collect(),
+        parameters,
         outputs: outputs.collect(),
         raw_output_contents: Vec::new(),
     }
+}
+
+/// What an answer says beside its outputs.
+fn parameters(called: &Called, wants_final: bool) -> BTreeMap<String, InferParameter> {
+    let named = |name: &str, choice| (name.to_owned(), InferParameter { parameter_choice: Some(choice) });
+    // There is one answer to each request.
+    let is_final = wants_final.then(|| named("triton_final_response", ParameterChoice::BoolParam(true)));
+    let rows = called.chosen_rows().map(|rows| named("rows", ParameterChoice::StringParam(rows.to_owned())));
+    is_final.into_iter().chain(rows).collect()
 }
 
 /// A message with its head, into which the raw elements are written without a detour.

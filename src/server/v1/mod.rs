@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::extract::{FromRequestParts, RawPathParams};
 use axum::response::Response;
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Request, StatusCode};
 
@@ -37,6 +37,9 @@ use request::Form;
 
 /// The one signature that a model has here, by the name that exporters give it.
 const SIGNATURE: &str = "serving_default";
+
+/// How the rows of the request were run, if uncork had to choose; the protocol's body has no place for it.
+const ROWS: HeaderName = HeaderName::from_static("x-uncork-rows");
 
 /// What a path says: a model, which version of it, and what is behind the colon.
 pub(super) struct Target {
@@ -174,6 +177,7 @@ async fn answer(
         .await
         .map_err(|error| call::refusal(error, own, cap))?;
     let timing = HeaderValue::try_from(called.timing()).expect("digits and ASCII words are a header's value");
+    let chosen_rows = called.chosen_rows();
     let written = match encode(app, model, form, called.outputs()).await {
         Ok(written) => written,
         Err(refusal) => {
@@ -185,6 +189,9 @@ async fn answer(
     let mut response = coding::as_wished(&parts.headers, written, &app.room).await?;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response.headers_mut().insert(v2::SERVER_TIMING, timing);
+    if let Some(rows) = chosen_rows {
+        response.headers_mut().insert(ROWS, HeaderValue::from_static(rows));
+    }
     Ok(response)
 }
 

@@ -35,7 +35,7 @@ pub(super) fn most_bytes(outputs: &Tensors, signature: &Signature, form: Form) -
         let base64 = if let Data::Bytes(strings) = tensor.data() { AROUND_BASE64 * strings.len() } else { 0 };
         let elements = most_of(tensor.data()).saturating_add(base64).saturating_add(brackets);
         // What all rows share is written for each.
-        let is_shared = spec.is_some_and(|spec| spec.rows == Rows::Shared);
+        let is_shared = spec.is_some_and(|spec| spec.rows == Rows::Shared) && !signature.is_unbatched();
         let times = if is_shared { rows } else { 1 };
         let names = rows.saturating_mul(most_of_text(name.as_bytes()) + 4);
         elements.saturating_mul(times).saturating_add(names)
@@ -56,11 +56,14 @@ pub(super) fn encode(outputs: &Tensors, signature: &Signature, form: Form) -> Re
             let in_front = |(name, tensor): (&std::sync::Arc<str>, &Tensor)| {
                 let spec = signature.outputs.iter().find(|spec| spec.name == *name);
                 let tensor = match spec.map(|spec| spec.rows) {
-                    Some(Rows::Shared) => return Ok((name.to_string(), tensor.clone(), true)),
+                    // TensorFlow Serving, too, takes the first axis of what a model without rows gives as that of the instances.
+                    Some(Rows::Shared) if !signature.is_unbatched() => {
+                        return Ok((name.to_string(), tensor.clone(), true));
+                    }
                     Some(Rows::Axis(axis)) if axis > 0 => tensor.clone().axis_to_front(axis),
                     _ => tensor.clone(),
                 };
-                if tensor.rows() == rows {
+                if tensor.shape().first() == Some(&rows) {
                     return Ok((name.to_string(), tensor, false));
                 }
                 Err(format!("output '{name}' has no row for each of the instances; ask with \"inputs\""))
@@ -191,7 +194,7 @@ mod tests {
     #[test]
     fn rows_come_from_the_model_s_own_axis_and_what_they_share_stands_in_each() {
         let signature = Signature {
-            inputs: vec![],
+            inputs: vec![spec("x", Rows::Axis(0), vec![])],
             outputs: vec![spec("t", Rows::Axis(1), vec![Some(2)]), spec("s", Rows::Shared, vec![])],
         };
         let t = Tensor::new(vec![2, 3], vec![0f32, 1.0, 2.0, 10.0, 11.0, 12.0]).unwrap();
@@ -205,6 +208,19 @@ mod tests {
         // Time in front is no reason to reckon with more.
         let steps = Tensors::one("t", Tensor::new(vec![2, 300], vec![0f32; 600]).unwrap());
         assert!(most_bytes(&steps, &signature, Form::Rows(300)) < 600 * 30 + 300 * 30);
+    }
+
+    #[test]
+    fn a_model_without_rows_gives_an_instance_its_part_of_the_first_axis() {
+        let whole = |name: &str| spec(name, Rows::Shared, vec![None, Some(2)]);
+        let signature = Signature { inputs: vec![whole("x")], outputs: vec![whole("y")] };
+        let y = |rows: usize| Tensors::one("y", Tensor::new(vec![rows, 2], vec![1f32; 2 * rows]).unwrap());
+        assert_eq!(written(&y(3), &signature, Form::Rows(3)), r#"{"predictions":[[1.0,1.0],[1.0,1.0],[1.0,1.0]]}"#);
+        // A pooled answer belongs to none of them.
+        let error = encode(&y(1), &signature, Form::Rows(3)).unwrap_err();
+        assert_eq!(error, "output 'y' has no row for each of the instances; ask with \"inputs\"");
+        let number = Tensors::one("y", Tensor::new(vec![], vec![1f32]).unwrap());
+        assert!(encode(&number, &signature, Form::Rows(1)).is_err());
     }
 
     #[test]

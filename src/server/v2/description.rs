@@ -39,7 +39,10 @@ fn config_of(model: &Model, versions: &[String]) -> Value {
         "input": signature.inputs.iter().map(tensor).collect::<Vec<_>>(),
         "output": signature.outputs.iter().map(tensor).collect::<Vec<_>>(),
         "instance_group": [{"name": model.name(), "kind": kind(spec.device), "count": spec.runners.get()}],
-        "parameters": {"max_latency_ms": {"string_value": format!("{}", spec.max_latency.as_secs_f64() * 1e3)}},
+        "parameters": {
+            "max_latency_ms": {"string_value": format!("{}", spec.max_latency.as_secs_f64() * 1e3)},
+            "rows": {"string_value": model.row_execution().label()},
+        },
     });
     if max_batch_size > 1 {
         config["dynamic_batching"] = json!({

@@ -5,7 +5,7 @@ use axum::response::Response;
 use http::StatusCode;
 use serde::Serialize;
 
-use crate::registry::Model;
+use crate::registry::{Model, RowExecution};
 use crate::runner::TensorSpec;
 use crate::server::access::Known;
 use crate::server::app::{App, Named, Probed, json};
@@ -97,14 +97,31 @@ struct ModelMetadata<'a> {
     inputs: Vec<TensorMetadata<'a>>,
     outputs: Vec<TensorMetadata<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    parameters: Option<Bodies>,
+    parameters: Option<ModelParameters>,
 }
 
-/// What an uncork in front has to know of a model that takes any body.
+/// What the protocol has no field for.
 #[derive(Serialize)]
-struct Bodies {
-    /// It reads `instances` itself.
+struct ModelParameters {
+    /// The model takes any body and reads `instances` itself, as an uncork in front of it has to know.
+    #[serde(skip_serializing_if = "is_false")]
     whole_bodies: bool,
+    /// How the rows of a request are run, if not together with those of others.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<&'static str>,
+}
+
+impl ModelParameters {
+    /// `None` if there is nothing to say.
+    fn of(model: &Model) -> Option<ModelParameters> {
+        let rows = Some(model.row_execution()).filter(|rows| *rows != RowExecution::Batched).map(RowExecution::label);
+        let whole_bodies = model.takes_whole();
+        (whole_bodies || rows.is_some()).then_some(ModelParameters { whole_bodies, rows })
+    }
+}
+
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 #[derive(Serialize)]
@@ -140,7 +157,7 @@ pub(in crate::server) async fn model(State(app): State<App>, Named(model): Named
         platform: model.platform(),
         inputs: signature.inputs.iter().map(TensorMetadata::from).collect(),
         outputs: outputs.collect(),
-        parameters: model.takes_whole().then_some(Bodies { whole_bodies: true }),
+        parameters: ModelParameters::of(&model),
     };
     json(StatusCode::OK, &metadata)
 }

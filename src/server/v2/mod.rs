@@ -37,7 +37,7 @@ use crate::runner::{Rows, Signature};
 use crate::telemetry::RequestSpan;
 use crate::tensor::{DataType, Tensor, Tensors};
 use request::{Forms, InferRequest, Named};
-use response::{Encoded, Form, Head, Unspeakable};
+use response::{Chosen, Encoded, Form, Head, Unspeakable};
 
 /// The bytes of JSON at the begin of a body, where binary tensors follow.
 pub(super) const BINARY_HEADER: HeaderName = HeaderName::from_static("inference-header-content-length");
@@ -230,7 +230,8 @@ async fn encode(
     called: &Called,
 ) -> Result<(Bytes, Option<usize>), Refusal> {
     let (outputs, chosen) = likeliest(&app.room, &app.options, model, called.outputs(), &forms).await?;
-    let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref() };
+    let parameters = called.chosen_rows().map(|rows| Chosen { rows });
+    let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref(), parameters };
     let most = response::most_bytes(head, &outputs, &forms);
     let taken = app.room.reserve_answer(most.all, &app.options)?;
     let (written, taken) = if most.json < LONG_CONVERSION {
@@ -238,7 +239,7 @@ async fn encode(
     } else {
         let (model, outputs) = (Arc::clone(model), outputs.into_owned());
         let write = move || {
-            let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref() };
+            let head = Head { model_name: model.name(), model_version: model.version(), id: id.as_deref(), parameters };
             let written = response::encode(head, &outputs, &forms);
             drop(chosen);
             (written, taken)

@@ -57,6 +57,16 @@ pub(super) struct Head<'a> {
     /// What the client called its request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<&'a str>,
+    /// What uncork adds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) parameters: Option<Chosen>,
+}
+
+/// What uncork had to choose for this request.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub(super) struct Chosen {
+    /// How the rows were run.
+    pub(super) rows: &'static str,
 }
 
 /// A body.
@@ -95,7 +105,7 @@ pub(super) struct Most {
 /// Most bytes that [`encode`] can write.
 pub(super) fn most_bytes(head: Head<'_>, outputs: &Tensors, forms: &Forms) -> Most {
     let names = [head.model_name, head.model_version, head.id.unwrap_or_default()];
-    let mut json = names.map(|text| most_of_text(text.as_bytes())).into_iter().fold(64, usize::saturating_add);
+    let mut json = names.map(|text| most_of_text(text.as_bytes())).into_iter().fold(128, usize::saturating_add);
     let mut behind = 0usize;
     for (i, (name, tensor)) in outputs.iter().enumerate() {
         let around = 128 + most_of_text(name.as_bytes()) + 21 * tensor.shape().len();
@@ -285,7 +295,7 @@ mod tests {
         })
     }
 
-    const HEAD: Head<'_> = Head { model_name: "m\"", model_version: "1", id: Some("\n\u{1}") };
+    const HEAD: Head<'_> = Head { model_name: "m\"", model_version: "1", id: Some("\n\u{1}"), parameters: None };
 
     fn forms(other: Form) -> Forms {
         Forms { named: Vec::new(), other }
@@ -344,7 +354,7 @@ mod tests {
         let outputs = ["a", "b", "c"].into_iter().zip([1, 2, 3]).map(|(n, x)| (Arc::from(n), tensor(x))).collect();
         let outputs = Tensors::new(outputs).unwrap();
         let forms = Forms { named: vec![Form::Binary, Form::Json, Form::Binary], other: Form::Json };
-        let head = Head { model_name: "m", model_version: "7", id: Some("\n") };
+        let head = Head { model_name: "m", model_version: "7", id: Some("\n"), parameters: None };
         let Encoded { bytes, json } = encode(head, &outputs, &forms).unwrap();
         let (json, behind) = bytes.split_at(json.unwrap());
         let expected = r#"{"model_name":"m","model_version":"7","id":"\n","outputs":[{"name":"a","shape":[1,1],"datatype":"INT8","parameters":{"binary_data_size":1}},{"name":"b","shape":[1,1],"datatype":"INT8","data":[2]},{"name":"c","shape":[1,1],"datatype":"INT8","parameters":{"binary_data_size":1}}]}"#;

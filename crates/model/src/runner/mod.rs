@@ -66,6 +66,19 @@ pub trait Runner: Send {
     fn may_refuse(&self) -> bool {
         true
     }
+
+    /// Whether [`run`](Self::run) also takes a request that was kept whole, as [`Signature::check_whole`] gives it: one at a
+    /// time, each tensor in the model's own shape behind an axis 0 of length 1. The outputs are of that form, too.
+    fn takes_whole_requests(&self) -> bool {
+        false
+    }
+
+    /// Whether a request may give its outputs another form than the signature has, such as another number of axes.
+    /// A runner that says so [takes whole requests](Self::takes_whole_requests), and a copy of each batch's inputs is kept
+    /// while it runs, to run such a request again as a whole.
+    fn may_change_form(&self) -> bool {
+        false
+    }
 }
 
 /// Which hooks a model has beside its batches.

@@ -250,6 +250,62 @@ impl Signature {
     /// Checks a request's inputs, puts them into the model's order, so that all requests of a batch join by position, and
     /// brings the rows of each to axis 0. What all rows share is then there for each of them.
     pub fn check(&self, inputs: Tensors) -> Result<Tensors, SignatureError> {
+        let ordered = self.ordered(inputs)?;
+        let rows = self.common_rows(&ordered)?;
+        self.in_front(ordered, rows)
+    }
+
+    /// Checks a request's inputs as [`check`](Self::check) does, except that inputs without a common number of rows, or
+    /// without any row, are kept whole: each in the model's own shape, behind a new axis 0 of length 1. A file may
+    /// broadcast one of them to the others, and only the file knows.
+    pub fn check_whole(&self, inputs: Tensors) -> Result<Tensors, SignatureError> {
+        let ordered = self.ordered(inputs)?;
+        if let Ok(rows) = self.common_rows(&ordered) {
+            return self.in_front(ordered, rows);
+        }
+        let whole = |(spec, (name, tensor)): (&TensorSpec, (Arc<str>, Tensor))| match spec.rows {
+            // Given for each row, and not once for all.
+            Rows::Shared if !spec.fits(tensor.shape()) => {
+                Err(SignatureError::Rows { name: name.to_string(), expected: 1, found: tensor.rows() })
+            }
+            _ => Ok((name, tensor.repeated(1)?)),
+        };
+        Ok(Tensors::new(self.inputs.iter().zip(ordered).map(whole).collect::<Result<_, _>>()?)?)
+    }
+
+    /// Keeps a checked request whole, as [`check_whole`](Self::check_whole) keeps others.
+    pub fn keep_whole(&self, inputs: Tensors) -> Result<Tensors, TensorError> {
+        let whole =
+            |(spec, (name, tensor)): (&TensorSpec, (Arc<str>, Tensor))| Ok((name, spec.own_shape(tensor).repeated(1)?));
+        Tensors::new(self.inputs.iter().zip(inputs.into_entries()).map(whole).collect::<Result<_, TensorError>>()?)
+    }
+
+    /// Whether checked inputs are those of a request that was kept whole.
+    pub fn is_whole(&self, inputs: &Tensors) -> bool {
+        let mut ranks = self.inputs.iter().zip(inputs.iter());
+        ranks.any(|(spec, (_, tensor))| spec.rows != Rows::Shared && tensor.shape().len() == spec.dims.len() + 2)
+    }
+
+    /// Rows of a request whose inputs are not checked yet, in the model's own shapes; 1 for a model without rows.
+    pub fn rows(&self, inputs: &Tensors) -> usize {
+        let axes = self.inputs.iter().filter_map(|spec| match spec.rows {
+            Rows::Axis(axis) => inputs.get(&spec.name)?.shape().get(axis).copied(),
+            Rows::Shared => None,
+        });
+        axes.max().unwrap_or(1)
+    }
+
+    /// Rows of the longest input of a request that was kept whole.
+    pub fn longest(&self, inputs: &Tensors) -> usize {
+        let rows = self.inputs.iter().zip(inputs.iter()).map(|(spec, (_, tensor))| match spec.rows {
+            Rows::Axis(axis) => tensor.shape().get(axis + 1).copied().unwrap_or(1),
+            Rows::Shared => 1,
+        });
+        rows.max().unwrap_or(1)
+    }
+
+    /// A request's inputs in the model's order and in its own shapes.
+    fn ordered(&self, inputs: Tensors) -> Result<Vec<(Arc<str>, Tensor)>, SignatureError> {
         let given: Vec<_> = inputs
             .iter()
             .map(|(name, tensor)| Announced { name, datatype: tensor.data().datatype(), shape: tensor.shape() })
@@ -260,7 +316,7 @@ impl Signature {
         for spec in &self.inputs {
             let at = given.iter().position(|(name, _)| *name == spec.name);
             let at = at.ok_or_else(|| SignatureError::Missing(spec.name.to_string()))?;
-            let tensor = spec.rows_in_front(given.swap_remove(at).1)?;
+            let tensor = given.swap_remove(at).1;
             if let Some(range) = &spec.range
                 && let Some(found) = tensor.data().integer_outside(range)
             {
@@ -270,30 +326,36 @@ impl Signature {
             // The signature's own name replaces the caller's copy: names are then shared, not owned by each request.
             ordered.push((Arc::clone(&spec.name), tensor));
         }
-        self.share(&mut ordered)?;
-        Ok(Tensors::new(ordered)?)
+        Ok(ordered)
     }
 
-    /// Gives inputs as many rows each, or says which has another number.
-    fn share(&self, inputs: &mut [(Arc<str>, Tensor)]) -> Result<(), SignatureError> {
-        let specs = self.inputs.iter();
-        let own = specs.zip(&*inputs).filter(|(spec, _)| spec.rows != Rows::Shared);
-        let first = own.min_by_key(|(spec, (_, tensor))| spec.repeats && tensor.rows() == 1);
-        let rows = first.map_or(1, |(_, (_, tensor))| tensor.rows());
+    /// The number of rows that inputs in the model's order have, or which of them has another number.
+    fn common_rows(&self, inputs: &[(Arc<str>, Tensor)]) -> Result<usize, SignatureError> {
+        let counts = || {
+            let specs = self.inputs.iter().zip(inputs);
+            specs.map(|(spec, (name, tensor))| (spec, name, spec.rows_of(tensor.shape()).unwrap_or(1)))
+        };
+        let own = counts().filter(|(spec, ..)| spec.rows != Rows::Shared);
+        let first = own.min_by_key(|(spec, _, count)| spec.repeats && *count == 1);
+        let rows = first.map_or(1, |(.., count)| count);
         if rows == 0 {
             return Err(SignatureError::Empty);
         }
-        for (spec, (name, tensor)) in self.inputs.iter().zip(inputs) {
-            if tensor.rows() == rows {
-                continue;
-            }
-            if tensor.rows() != 1 || !spec.is_for_all() {
-                let (expected, found) = (rows, tensor.rows());
-                return Err(SignatureError::Rows { name: name.to_string(), expected, found });
-            }
-            *tensor = tensor.clone().first_row().repeated(rows)?;
+        let other = counts().find(|&(spec, _, count)| count != rows && (count != 1 || !spec.is_for_all()));
+        match other {
+            Some((_, name, found)) => Err(SignatureError::Rows { name: name.to_string(), expected: rows, found }),
+            None => Ok(rows),
         }
-        Ok(())
+    }
+
+    /// Inputs in the model's order, each with this many rows along axis 0.
+    fn in_front(&self, inputs: Vec<(Arc<str>, Tensor)>, rows: usize) -> Result<Tensors, SignatureError> {
+        let in_front = |(spec, (name, tensor)): (&TensorSpec, (Arc<str>, Tensor))| {
+            let tensor = spec.rows_in_front(tensor)?;
+            let tensor = if tensor.rows() == rows { tensor } else { tensor.first_row().repeated(rows)? };
+            Ok::<_, SignatureError>((name, tensor))
+        };
+        Ok(Tensors::new(self.inputs.iter().zip(inputs).map(in_front).collect::<Result<_, _>>()?)?)
     }
 
     /// Outputs that have their rows along axis 0 in the model's own shapes.
@@ -306,14 +368,32 @@ impl Signature {
         Tensors::new(entries).expect("there are as many as before")
     }
 
+    /// Outputs of a request that was kept whole, in the model's own shapes.
+    pub fn whole_shapes(&self, outputs: Tensors) -> Tensors {
+        let entries = outputs.into_entries().into_iter().map(|(name, tensor)| (name, tensor.first_row())).collect();
+        Tensors::new(entries).expect("there are as many as before")
+    }
+
     /// Whether `outputs` are what this signature promises for `rows` input rows, in its order and with rows along axis 0.
+    ///
+    /// A model without rows may give outputs of any shape: values of the request can decide even how many axes they have
+    /// (the `axes` of ONNX's `Squeeze`), and each request gets its own outputs whole.
     pub fn agrees(&self, outputs: &Tensors, rows: usize) -> bool {
+        let is_whole = self.is_unbatched();
+        self.has_names_of(outputs)
+            && self.outputs.iter().zip(outputs.iter()).all(
+                |(spec, (_, tensor))| matches!(tensor.shape(), [own, row @ ..] if *own == rows && (is_whole || spec.fits(row))),
+            )
+    }
+
+    /// Whether `outputs` have the names and types of this signature, in its order.
+    pub fn has_names_of(&self, outputs: &Tensors) -> bool {
         outputs.iter().len() == self.outputs.len()
-            && self.outputs.iter().zip(outputs.iter()).all(|(spec, (name, tensor))| {
-                spec.name == *name
-                    && tensor.data().datatype() == spec.datatype
-                    && matches!(tensor.shape(), [own, row @ ..] if *own == rows && spec.fits(row))
-            })
+            && self
+                .outputs
+                .iter()
+                .zip(outputs.iter())
+                .all(|(spec, (name, tensor))| spec.name == *name && tensor.data().datatype() == spec.datatype)
     }
 }
 
@@ -442,6 +522,27 @@ mod tests {
         assert_eq!(error.unwrap_err().to_string(), words);
         let error = request(tensor(&[0, 2], &[]), tensor(&[2, 0, 1], &[]), tensor(&[], &[8.0]));
         assert_eq!(error, Err(SignatureError::Empty));
+    }
+
+    #[test]
+    fn inputs_without_a_common_number_of_rows_can_be_kept_whole() {
+        let named = |audio, state| {
+            let named = [("audio", audio), ("rate", tensor(&[], &[8.0])), ("state", state)];
+            Tensors::new(named.into_iter().map(|(name, tensor)| (name.into(), tensor)).collect()).unwrap()
+        };
+        let shapes = |checked: &Tensors| checked.iter().map(|(_, t)| t.shape().to_vec()).collect::<Vec<_>>();
+        let signature = speech();
+        let whole = signature.check_whole(named(tensor(&[2, 2], &[1.0; 4]), tensor(&[2, 1, 1], &[2.0; 2]))).unwrap();
+        assert_eq!(shapes(&whole), [vec![1, 2, 2], vec![1, 2, 1, 1], vec![1]]);
+        assert!(signature.is_whole(&whole));
+        assert_eq!(signature.longest(&whole), 2);
+        let none = signature.check_whole(named(tensor(&[0, 2], &[]), tensor(&[2, 0, 1], &[]))).unwrap();
+        assert_eq!((shapes(&none), signature.longest(&none)), (vec![vec![1, 0, 2], vec![1, 2, 0, 1], vec![1]], 1));
+        let rows = signature.check_whole(named(tensor(&[2, 2], &[1.0; 4]), tensor(&[2, 2, 1], &[2.0; 4]))).unwrap();
+        assert!(!signature.is_whole(&rows) && rows.rows() == 2);
+        let outputs = vec![("p".into(), tensor(&[1, 7], &[0.0; 7])), ("next".into(), tensor(&[1], &[0.0]))];
+        let outputs = signature.whole_shapes(Tensors::new(outputs).unwrap());
+        assert_eq!(shapes(&outputs), [vec![7], vec![]]);
     }
 
     #[test]

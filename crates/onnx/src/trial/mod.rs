@@ -6,8 +6,9 @@
 //! how long an output is or when a loop ends, is read from the graph ([`influence`](super::influence)). What happens for some
 //! values only is found where each node is tried by itself ([`crossing`]).
 //!
-//! Where rows cannot be run together, or where doubt stays, they are run one at a time; where there are no rows to be
-//! found, each request is a run of its own, in the model's own shapes.
+//! A request is answered as the file answers that very request. If rows change each other's answers, or if nothing proves
+//! that they do not, each request is therefore a run of its own, in the file's own shapes. Only a file that takes a single
+//! row is given the rows of a request one at a time.
 
 mod bodies;
 mod compare;
@@ -64,6 +65,9 @@ const ROUNDS: [Round; 4] = [
     (&[1, 0], &[1], &[Company::Broken, Company::Alike]),
 ];
 
+/// How many copies of a row show whether a file computes several rows: two may be broadcast where three are not, and the reverse.
+const COPIES: [usize; 2] = [3, 2];
+
 /// The first round of a model of which one row takes longer than [`SLOW`].
 const SHORT_ROUND: Round = (&[1, 0], &[1], &[Company::Loud, Company::Alike]);
 const SLOW: Duration = Duration::from_millis(60);
@@ -90,30 +94,25 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, Cause> {
         return Err(Cause::Graph("it has no inputs or no outputs".into()));
     }
     let types: Vec<DataType> = outline.inputs.iter().map(datatype).collect::<Result<_, _>>()?;
-    let mut bench = Bench { graph, types, length: shapes.length, begin: Instant::now(), lost: Vec::new() };
+    let bench = Bench { graph, types, length: shapes.length, begin: Instant::now() };
     let mut why = unbatchable(&outline.inputs, &shapes.batch_axes);
     let mut first = None;
     for rows in bench.plans(&shapes.batch_axes) {
-        let mut attempt = match bench.settle(&rows) {
+        let attempt = match bench.settle(&rows) {
             Ok(attempt) => attempt,
             Err(error) => {
                 why.get_or_insert(error);
                 continue;
             }
         };
-        let mut found = bench.batches(&attempt);
-        bench.lost = if found.is_err() { bench.lost(&attempt) } else { Vec::new() };
-        if bench.lost.contains(&true) {
-            found = bench.settle(&rows).and_then(|own| {
-                attempt = own;
-                bench.batches(&attempt)
-            });
-        }
-        let refused = match found {
+        let refused = match bench.batches(&attempt) {
             // Where there is a doubt the rows are known, only not whether they can share a run.
             Ok(found) => {
                 let doubt = bench.doubt(&attempt, &found).or_else(|| bench.joined(&attempt));
-                let doubt = doubt.or_else(|| bench.differing(&attempt, &found));
+                let doubt = doubt.or_else(|| bench.differing(&attempt, &found)).or_else(|| bench.repeated(&attempt));
+                if doubt.is_some() && bench.computes_several(&attempt) {
+                    return bench.by_request(doubt);
+                }
                 return Ok(bench.conclude(attempt, found, doubt));
             }
             Err(refused) => refused,
@@ -124,25 +123,18 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, Cause> {
             name: input.name.clone(),
             found: "has a fixed first dimension of 1".into(),
         }));
-        first.get_or_insert((attempt, std::mem::take(&mut bench.lost)));
+        first.get_or_insert(attempt);
     }
     let has_run = first.is_some();
-    if let Some((attempt, lost)) = first {
-        bench.lost = lost;
-        if let Some(found) = bench.one_by_one(&attempt) {
+    if let Some(attempt) = first {
+        if !bench.computes_several(&attempt)
+            && let Some(found) = bench.one_by_one(&attempt)
+        {
             return Ok(bench.conclude(attempt, found, why));
         }
-        bench.lost.clear();
     }
-    let rows = vec![Rows::Shared; outline.inputs.len()];
-    match bench.settle(&rows) {
-        Ok(attempt) => {
-            let found = bench.unbatched(&attempt);
-            Ok(bench.conclude(attempt, found, why))
-        }
-        // Where nothing runs, that is what is wrong.
-        Err(error) => Err(if has_run { why.unwrap_or(error) } else { error }),
-    }
+    // If nothing runs, that is what is wrong.
+    bench.by_request(why.clone()).map_err(|error| if has_run { why.unwrap_or(error) } else { error })
 }
 
 /// Why a model without any batch axis has none.
@@ -174,9 +166,6 @@ struct Bench<'a> {
     types: Vec<DataType>,
     length: Option<usize>,
     begin: Instant,
-    /// The outputs that have no axis for a single row, and one for several: it went with others of length 1, as `Squeeze` without axes takes them
-    /// all. It is put back.
-    lost: Vec<bool>,
 }
 
 /// One row that runs, and where inputs have their rows.
@@ -355,13 +344,6 @@ impl Bench<'_> {
         rows.map(found).ok_or(Cause::NoBatchAxis { name: first, found: "was never computed".into() })
     }
 
-    /// Which outputs lose the axis of a single row, if it is along the first for several.
-    fn lost(&self, attempt: &Attempt) -> Vec<bool> {
-        let many = self.run(&attempt.sample(0), &[0, 1, 2]).unwrap_or_default();
-        let is_lost = |(one, many): (&Tensor, &Tensor)| matches!(many.shape(), [3, row @ ..] if row == one.shape());
-        attempt.one.iter().zip(&many).map(is_lost).collect()
-    }
-
     /// What some rows are answered alone, and what all are together. Nothing where one has no answer alone.
     #[expect(clippy::type_complexity)]
     fn round(
@@ -432,6 +414,26 @@ impl Bench<'_> {
         let (output, crossing) = self.crossing(attempt)?;
         let found = format!("{crossing} for the output {}", Quoted(output));
         Some(Cause::Doubt { found, advice: crossing.advice() })
+    }
+
+    /// A model that takes each request as it is, for the reason `why`; none if the operator said so.
+    fn by_request(&self, why: Option<Cause>) -> Result<Trial, Cause> {
+        let attempt = self.settle(&vec![Rows::Shared; self.graph.outline.inputs.len()])?;
+        let found = self.unbatched(&attempt);
+        Ok(self.conclude(attempt, found, why))
+    }
+
+    /// Whether the file answers requests of several rows: it declares that it does, and it computes several copies of the row
+    /// that it has computed, so that no value stands in the way.
+    fn computes_several(&self, attempt: &Attempt) -> bool {
+        let declared = self.graph.outline.inputs.iter().zip(&attempt.inputs);
+        let is_open = |(declared, spec): (&Declared, &TensorSpec)| {
+            axis_of(spec).is_some_and(|axis| {
+                !matches!(declared.dims.as_deref().and_then(|dims| dims.get(axis)), Some(Dim::Fixed(_)))
+            })
+        };
+        declared.into_iter().any(is_open)
+            && COPIES.iter().any(|&copies| self.run(&attempt.sample(0), &vec![0; copies]).is_ok())
     }
 
     /// The outputs of rows that are run one at a time, if the first axis of what has rows is a batch.
@@ -515,10 +517,7 @@ impl Bench<'_> {
 
     /// Runs rows; gives the outputs in the model's own shapes.
     fn run(&self, sample: &Sample<'_>, rows: &[usize]) -> Result<Vec<Tensor>, Failure> {
-        let mut outputs = self.graph.rehearse(sample.batch(rows)?)?;
-        for (output, _) in outputs.iter_mut().zip(&self.lost).filter(|(_, is_lost)| **is_lost && rows.len() == 1) {
-            *output = output.clone().repeated(1).map_err(|error| OpError(error.to_string()))?;
-        }
+        let outputs = self.graph.rehearse(sample.batch(rows)?)?;
         for (tensor, declared) in outputs.iter().zip(&self.graph.outline.outputs) {
             let (found, name) = (tensor.data().datatype(), &declared.name);
             if let Some(want) = tensors::datatype(declared.element).filter(|want| *want != found) {

@@ -62,6 +62,30 @@ impl Bench<'_> {
         None
     }
 
+    /// Why what the file declares once for several rows is not the same as a row for each of them.
+    pub(super) fn repeated(&self, attempt: &Attempt) -> Option<Cause> {
+        const ROWS: usize = 3;
+        let names = self.graph.outline.inputs.iter().zip(&attempt.inputs);
+        let (once, _) = names.clone().find(|(_, spec)| spec.repeats)?;
+        let given = attempt.sample(0).batch(&[0, 1, 2]).ok()?;
+        let with = |count: usize| {
+            let inputs = attempt.inputs.iter().zip(&given).map(|(spec, tensor)| match axis_of(spec) {
+                Some(axis) if spec.repeats => {
+                    let row = tensor.clone().axis_to_front(axis).first_row();
+                    Some(row.repeated(count).ok()?.front_to_axis(axis))
+                }
+                _ => Some(tensor.clone()),
+            });
+            self.graph.rehearse(inputs.collect::<Option<_>>()?).ok()
+        };
+        let (declared, repeated) = (with(1)?, with(ROWS)?);
+        let mut pairs = declared.iter().zip(&repeated);
+        let is_other = pairs.any(|(declared, repeated)| !compare::is_same(declared, repeated));
+        let what =
+            || format!("input {} is one row for several, and not the same as that row for each", Quoted(&once.name));
+        is_other.then(|| Cause::Doubt { found: what(), advice: "" })
+    }
+
     fn beside(&self, attempt: &Attempt, sample: &Sample<'_>, found: &Found, begin: Instant) -> Beside {
         let alone: Result<Vec<Vec<Tensor>>, Failure> = PAIR.iter().map(|&row| self.run(sample, &[row])).collect();
         let Ok(alone) = alone else {
@@ -75,7 +99,7 @@ impl Bench<'_> {
             return if has_answer { Beside::TogetherOnly } else { Beside::Never };
         };
         let Ok(many) = self.run(sample, &PAIR) else { return Beside::AloneOnly };
-        // What has fewer axes than were found breaks the signature; of a row alone that can be mended.
+        // An answer with fewer axes than were found breaks the signature.
         if attempt.one.iter().zip(&many).any(|(one, many)| one.shape().len() != many.shape().len()) {
             return Beside::AloneOnly;
         }

@@ -35,6 +35,11 @@ fn ask(model: &OnnxModel, inputs: Vec<(&str, Tensor)>) -> Tensors {
     model.signature().own_shapes(outputs)
 }
 
+/// What the file gives for a request, whatever was found out about its rows.
+fn by_file(model: &OnnxModel, x: Tensor) -> Tensor {
+    model.0.graph.compute(vec![x]).unwrap().remove(0)
+}
+
 fn answer(model: &OnnxModel, x: Tensor) -> Tensor {
     ask(model, vec![("x", x)]).into_entries().remove(0).1
 }
@@ -44,26 +49,64 @@ fn shapes(specs: &[TensorSpec]) -> Vec<Vec<i64>> {
 }
 
 #[test]
-fn rows_that_influence_each_other_run_one_by_one_and_the_reason_is_told() {
+fn a_request_whose_rows_influence_each_other_is_answered_whole() {
     let graph = || Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
     let centred = graph().node("ReduceMean", &["x"], &["mean"], &[("axes", Ints(&[0]))]);
     let centred = load(centred.node("Sub", &["x", "mean"], &["y"], &[]));
     let told = centred.alone().unwrap().to_string();
     assert!(told.starts_with("output 'y' of one row changes with the other rows"), "{told}");
     let x = || floats(&[2, 2], &[1.0, 2.0, 5.0, 6.0]);
-    assert_eq!(answer(&centred, x()), floats(&[2, 2], &[0.0; 4]));
+    assert_eq!(answer(&centred, x()), floats(&[2, 2], &[-2.0, -2.0, 2.0, 2.0]));
 
     // Only what is behind the first row is influenced: its own answer is the same in any batch.
     let author = graph().ints("from", &[1], &[0]).ints("to", &[1], &[1]);
     let first = author.node("Slice", &["x", "from", "to"], &["first"], &[]);
     let first = load(first.node("Add", &["x", "first"], &["y"], &[]));
     assert_eq!(first.alone().map(OnnxError::kind), Some(OnnxErrorKind::MixedRows));
-    assert_eq!(answer(&first, x()), floats(&[2, 2], &[2.0, 4.0, 10.0, 12.0]));
+    assert_eq!(answer(&first, x()), floats(&[2, 2], &[2.0, 4.0, 6.0, 8.0]));
 
     // One answer for all rows is none for each.
     let mean = load(graph().node("ReduceMean", &["x"], &["y"], &[("axes", Ints(&[0]))]));
     assert!(mean.alone().is_some());
-    assert_eq!(answer(&mean, x()), x());
+    assert_eq!(answer(&mean, x()), floats(&[1, 2], &[3.0, 4.0]));
+}
+
+#[test]
+fn no_name_of_an_axis_makes_rows_of_what_the_file_takes_together() {
+    for name in ["N", "n", "b", "bs", "batch", "my_batch", "points"] {
+        // Points, of which the largest numbers are pooled.
+        let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[1, 2]);
+        let pooled = load(author.node("ReduceMax", &["x"], &["y"], &[("axes", Ints(&[0]))]).calling_free(name));
+        let points = floats(&[3, 2], &[1.0, 9.0, 2.0, 8.0, 3.0, 7.0]);
+        assert_eq!(answer(&pooled, points.clone()), floats(&[1, 2], &[3.0, 9.0]), "{name}");
+        // Each with each.
+        let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, FREE]);
+        let author = author.node("Transpose", &["x"], &["turned"], &[]).node("MatMul", &["x", "turned"], &["y"], &[]);
+        let similar = load(author.calling_free(name));
+        assert_eq!(answer(&similar, points.clone()), by_file(&similar, points.clone()), "{name}");
+        // Steps, of which each adds to the next.
+        let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]).ints("axis", &[], &[0]);
+        let sums = load(author.node("CumSum", &["x", "axis"], &["y"], &[]).calling_free(name));
+        assert_eq!(answer(&sums, points.clone()), by_file(&sums, points), "{name}");
+    }
+}
+
+#[test]
+fn a_value_may_decide_how_many_axes_an_answer_has() {
+    let author = Author::new(13).input("x", &[1, 3, 1, 2]).int_input("a", &[1]).output("y", &[]);
+    let model = load(author.node("Squeeze", &["x", "a"], &["y"], &[]));
+    let author = Author::new(13).input("x", &[3, 2]).int_input("a", &[2]).output("y", &[]);
+    let unsqueeze = load(author.node("Unsqueeze", &["x", "a"], &["y"], &[]));
+    let x = |shape: &[usize]| floats(shape, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let axes = |axes: &[i64]| Tensor::new(vec![axes.len()], axes.to_vec()).unwrap();
+    for (at, shape) in [(0, [3, 1, 2]), (2, [1, 3, 2])] {
+        let outputs = ask(&model, vec![("x", x(&[1, 3, 1, 2])), ("a", axes(&[at]))]);
+        assert_eq!(outputs.get("y"), Some(&x(&shape)));
+    }
+    for (at, shape) in [([0, 1], [1, 1, 3, 2]), ([0, 3], [1, 3, 2, 1])] {
+        let outputs = ask(&unsqueeze, vec![("x", x(&[3, 2])), ("a", axes(&at))]);
+        assert_eq!(outputs.get("y"), Some(&x(&shape)));
+    }
 }
 
 #[test]
@@ -142,7 +185,7 @@ fn a_branch_that_goes_by_the_values_of_all_rows_is_doubted() {
     let model = load(author.node("If", &["is_loud"], &["y"], &branches));
     let told = model.alone().unwrap().to_string();
     assert!(told.starts_with("operator 'If' (node 'make_y') goes by the values of all rows"), "{told}");
-    assert_eq!(answer(&model, floats(&[2, 2], &[1.0, 2e6, 3.0, 4.0])), floats(&[2, 2], &[-1.0, -2e6, 3.0, 4.0]));
+    assert_eq!(answer(&model, floats(&[2, 2], &[1.0, 2e6, 3.0, 4.0])), floats(&[2, 2], &[-1.0, -2e6, -3.0, -4.0]));
 }
 
 #[test]
@@ -194,6 +237,14 @@ fn what_a_file_fixes_at_one_row_beside_free_ones_may_come_once_or_for_each() {
     let each = floats(&[3, 2], &[0.0, 1.0, 1.0, 0.0, 1.0, 1.0]);
     assert_eq!(with(each), floats(&[3, 2], &[0.0, 2.0, 3.0, 0.0, 5.0, 6.0]));
 
+    // An output of the mask alone has one row in the file, however many the other input has.
+    let author = Author::new(17).input("mask", &[1, 2]).input("x", &[FREE, 2]).output("y", &[FREE, 2]);
+    let author = author.output("open", &[1, 2]).node("Mul", &["x", "mask"], &["y"], &[]);
+    let model = load(author.node("Neg", &["mask"], &["open"], &[]));
+    assert!(model.signature().is_unbatched(), "{:?}", model.alone());
+    let outputs = ask(&model, vec![("x", x()), ("mask", floats(&[1, 2], &[0.0, 1.0]))]);
+    assert_eq!(outputs.get("open"), Some(&floats(&[1, 2], &[-0.0, -1.0])));
+
     // Where all are fixed, they have rows together.
     let author = Author::new(17).input("mask", &[1, 2]).input("x", &[1, 2]).output("y", &[1, 2]);
     let model = load(author.node("Mul", &["x", "mask"], &["y"], &[]));
@@ -201,20 +252,17 @@ fn what_a_file_fixes_at_one_row_beside_free_ones_may_come_once_or_for_each() {
 }
 
 #[test]
-fn a_row_alone_keeps_its_axis_where_all_axes_of_length_1_are_taken_away() {
+fn a_model_that_takes_all_axes_of_length_1_away_answers_each_request_as_the_file_does() {
     let author = Author::new(17).input("x", &[FREE, 4, 1]).output("y", &[FREE, 4]);
     let author = author.node("Squeeze", &["x"], &["h"], &[]);
     let model = load(author.node("Softmax", &["h"], &["y"], &[("axis", Int(-1))]));
-    assert_eq!(shapes(&model.signature().outputs), [[-1, 4]]);
-    for rows in [1, 3] {
-        let wanted = floats(&[rows, 4], &vec![0.25; 4 * rows]);
-        assert_eq!(answer(&model, floats(&[rows, 4, 1], &vec![7.0; 4 * rows])), wanted);
-    }
+    assert!(model.signature().is_unbatched(), "{:?}", model.alone());
+    assert_eq!(answer(&model, floats(&[1, 4, 1], &[7.0; 4])), floats(&[4], &[0.25; 4]));
+    assert_eq!(answer(&model, floats(&[3, 4, 1], &[7.0; 12])), floats(&[3, 4], &[0.25; 12]));
     // A number for each row.
     let author = Author::new(17).input("x", &[FREE, 1]).output("y", &[FREE]);
     let model = load(author.node("Squeeze", &["x"], &["y"], &[]));
-    assert_eq!(shapes(&model.signature().outputs), [[-1]]);
-    assert_eq!(answer(&model, floats(&[1, 1], &[5.0])), floats(&[1], &[5.0]));
+    assert_eq!(answer(&model, floats(&[1, 1], &[5.0])), floats(&[], &[5.0]));
     assert_eq!(answer(&model, floats(&[2, 1], &[5.0, 6.0])), floats(&[2], &[5.0, 6.0]));
 }
 
@@ -452,7 +500,32 @@ fn a_row_whose_place_among_others_matters_for_rare_values_alone_does_not_share_a
     let rare = author.node("Sub", &["x", "three"], &["less"], &[]).node("Relu", &["less"], &["rare"], &[]);
     let model = load(rare.node("Trilu", &["rare"], &["upper"], &[]).node("Add", &["x", "upper"], &["y"], &[]));
     let row = [4.0, 5.0, 6.0, 7.0];
-    let alone = answer(&model, floats(&[1, 4], &row));
-    let beside = answer(&model, floats(&[3, 4], &[row, row, row].concat()));
-    assert_eq!(beside.row(2), alone, "{:?}", model.alone());
+    for rows in [1, 3] {
+        let x = floats(&[rows, 4], &row.repeat(rows));
+        assert_eq!(answer(&model, x.clone()), by_file(&model, x), "{:?}", model.alone());
+    }
+    assert!(model.signature().is_unbatched(), "{:?}", model.alone());
+}
+
+#[test]
+fn a_diagonal_that_a_caller_sends_keeps_requests_apart() {
+    // Rows are along the second axis, of which a diagonal far away leaves all as they are.
+    let author = Author::new(17).input("x", &[3, 1, 5]).int_input("k", &[]).output("y", &[3, 1, 5]);
+    let model = load(author.node("Trilu", &["x", "k"], &["y"], &[]));
+    let told = model.alone().map(ToString::to_string).unwrap_or_default();
+    assert!(told.contains("'Trilu'") && told.contains("the file declares a single row"), "{told}");
+    // A length of another axis may be any number.
+    let author = Author::new(17).input("x", &[FREE, 4]).int_input("k", &[1]).output("y", &[FREE, FREE]);
+    let author = author.ints("front", &[1], &[0]).ints("axis", &[1], &[1]);
+    let model = load(author.node("Slice", &["x", "front", "k", "axis"], &["y"], &[]));
+    assert!(model.alone().is_none(), "{:?}", model.alone());
+}
+
+#[test]
+fn axes_that_a_caller_sends_decide_the_form_of_an_answer() {
+    let author = Author::new(17).input("x", &[FREE, 3, 1, 5]).int_input("axes", &[1]).output("y", &[FREE, 3, 1, 1, 5]);
+    let model = load(author.node("Unsqueeze", &["x", "axes"], &["y"], &[]));
+    assert!(model.is_unsteady());
+    let runner = model.runner(NonZeroUsize::MIN);
+    assert!(runner.takes_whole_requests() && runner.may_change_form());
 }

@@ -74,6 +74,11 @@ pub(super) struct Metadata {
 }
 
 impl Metadata {
+    /// Whether an uncork there runs each request by itself, so that requests may not be merged on the way to it.
+    fn runs_requests_whole(&self) -> bool {
+        self.parameters.get("rows").and_then(serde_json::Value::as_str) == Some("whole")
+    }
+
     /// Whether the model reads `instances` of a body itself.
     pub(super) fn takes_whole(&self) -> bool {
         self.parameters.get("whole_bodies").and_then(serde_json::Value::as_bool).unwrap_or_default()
@@ -173,6 +178,13 @@ fn described(tensor: Tensor, spec: &TensorSpec, rows: usize) -> Tensor {
 
 /// What the model takes and gives, by the server's description. Fails with a sentence for the operator.
 pub(super) fn signature(metadata: &Metadata) -> Result<Signature, String> {
+    if metadata.runs_requests_whole() {
+        return Err(
+            "its server runs each request by itself, since rows may change each other's answers: requests cannot be \
+                    merged for it"
+                .into(),
+        );
+    }
     let of = |what: &str, described: &[Described]| {
         if described.is_empty() {
             return Err(format!("its description names no {what}s; give it some in that server's configuration"));
@@ -382,6 +394,10 @@ mod tests {
         assert!(of(&format!(r#"{{"inputs":[],{y}}}"#)).unwrap_err().contains("names no inputs"));
         let fixed = of(&format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":[1,3]}}],{y}}}"#));
         assert!(fixed.unwrap_err().contains("input 'x' has shape [1, 3]"));
+        let x = r#""inputs":[{"name":"x","datatype":"FP32","shape":[-1,3]}]"#;
+        let with_rows = |rows: &str| of(&format!(r#"{{{x},{y},"parameters":{{"rows":"{rows}"}}}}"#));
+        assert!(with_rows("whole").unwrap_err().contains("requests cannot be merged"));
+        assert!(with_rows("one by one").is_ok(), "each row is answered as if it came alone");
     }
 
     #[test]
