@@ -16,10 +16,12 @@ CONTEXT = multiprocessing.get_context("spawn")
 
 
 def oracle(pipe):
-    """Answers (path, requests) with a list of ("answered", arrays), ("rejected", why) or ("unknown", why)."""
+    """Answers (path, requests, whether ONNX's reference implementation alone is asked) with a list of ("answered", arrays),
+    ("reference", arrays), ("rejected", why) or ("unknown", why).
+    """
     levels = onnxruntime.GraphOptimizationLevel
     while True:
-        path, requests = pipe.recv()
+        path, requests, is_reference = pipe.recv()
         sessions = {}
 
         def session(level):
@@ -31,7 +33,7 @@ def oracle(pipe):
 
         def answer(request):
             why = ""
-            for level in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_ALL):
+            for level in () if is_reference else (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_ALL):
                 try:
                     loaded = session(level)
                 except Exception as error:
@@ -57,7 +59,7 @@ class Oracle:
     def __init__(self):
         self.process = None
 
-    def ask(self, path, requests):
+    def ask(self, path, requests, is_reference=False):
         if not requests:
             return []
         if self.process is None:
@@ -66,7 +68,7 @@ class Oracle:
             self.process.start()
             theirs.close()
         try:
-            self.pipe.send((str(path), requests))
+            self.pipe.send((str(path), requests, is_reference))
             if self.pipe.poll(ORACLE_S * len(requests)):
                 return self.pipe.recv()
             why = "onnxruntime takes too long"
@@ -74,7 +76,7 @@ class Oracle:
             why = "onnxruntime ended"
         self.stop()
         # One request may be what ends it.
-        return [("unknown", why)] if len(requests) == 1 else [self.ask(path, [request])[0] for request in requests]
+        return [("unknown", why)] if len(requests) == 1 else [self.ask(path, [request], is_reference)[0] for request in requests]
 
     def stop(self):
         if self.process is not None:
