@@ -25,16 +25,31 @@ struct Outcome {
     failed: Vec<(String, String)>,
     /// What is not implemented, with the number of tests that wait for it.
     missing: BTreeMap<String, usize>,
-    /// For each operator, the tests that use it and can be run: passed, and all.
-    operators: BTreeMap<String, (usize, usize)>,
+    /// For each operator, the tests that use it and can be run.
+    operators: BTreeMap<String, Tests>,
+    /// How many tests the server answers correctly; `None` if the server was not asked.
+    served: Option<usize>,
+    /// Why the server does not answer tests that pass, with the number of tests.
+    unserved: BTreeMap<String, usize>,
 }
+
+/// The tests of an operator.
+#[derive(Clone, Copy, Default)]
+struct Tests {
+    all: usize,
+    passed: usize,
+    served: usize,
+}
+
+/// What became of each test at the server, by the test's name: `served`, or a reason. `benches/served.py --write` writes it.
+type Served = BTreeMap<String, String>;
 
 /// What tests wait for that need types which no request can carry.
 const OTHER_TYPES: &str = "other types (float8, int4, complex, optional …)";
 
 /// Runs the tests in `folder` whose name contains `filter`. Fails if one fails that needs nothing that is missing.
 pub(crate) fn run(folder: &Path, filter: &str) -> ExitCode {
-    let Some(outcome) = all(folder, filter) else { return ExitCode::from(3) };
+    let Some(outcome) = all(folder, filter, None) else { return ExitCode::from(3) };
     for (name, reason) in &outcome.failed {
         println!("failed: {name}: {reason}");
     }
@@ -46,9 +61,23 @@ pub(crate) fn run(folder: &Path, filter: &str) -> ExitCode {
     if outcome.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs all tests and writes the table of operators to `page`, or fails where it says something else already.
-pub(crate) fn table(folder: &Path, page: &Path, write: bool) -> ExitCode {
-    let Some(outcome) = all(folder, "") else { return ExitCode::from(3) };
+/// Runs all tests and writes the table of operators to `page`, or fails if the page says something else. `served` is the file of
+/// `benches/served.py --write` for the same tests.
+pub(crate) fn table(folder: &Path, served: &Path, page: &Path, write: bool) -> ExitCode {
+    let read = fs::read(served).map_err(|e| e.to_string());
+    let read = read.and_then(|text| serde_json::from_slice::<Served>(&text).map_err(|e| e.to_string()));
+    let answers = match read {
+        Ok(answers) => answers,
+        Err(error) => {
+            eprintln!(
+                "{}: {error}; write it with python3 benches/served.py {} --write FILE",
+                served.display(),
+                folder.display()
+            );
+            return ExitCode::from(3);
+        }
+    };
+    let Some(outcome) = all(folder, "", Some(&answers)) else { return ExitCode::from(3) };
     let text = outcome.page();
     if write {
         return match fs::write(page, text) {
@@ -66,7 +95,8 @@ pub(crate) fn table(folder: &Path, page: &Path, write: bool) -> ExitCode {
     for (name, reason) in &outcome.failed {
         println!("failed: {name}: {reason}");
     }
-    let command = format!("cargo bench --bench onnx -- operators {} --write", folder.display());
+    let command =
+        format!("cargo bench --bench onnx -- operators {} --served {} --write", folder.display(), served.display());
     println!("{} is not as the code is ({}); write it anew: {command}", page.display(), outcome.sentence());
     ExitCode::FAILURE
 }
@@ -76,23 +106,33 @@ impl Outcome {
         let (passed, failed) = (self.passed, self.failed.len());
         let missing: usize = self.missing.values().sum();
         let all = passed + failed + missing;
-        format!("of {all} tests {passed} pass, {failed} fail, {missing} need what is not implemented")
+        let served = self.served.map(|served| format!("; {served} are served")).unwrap_or_default();
+        format!("of {all} tests {passed} pass, {failed} fail, {missing} need what is not implemented{served}")
     }
 
     /// The page of operators, in Markdown.
     fn page(&self) -> String {
         let mut page = String::from(HEAD);
         let _ = writeln!(page, "In ONNX's own node tests: {}.\n", self.sentence());
-        page.push_str("| operator | tests | not supported |\n| --- | ---: | --- |\n");
+        page.push_str("| operator | tests | served | not supported |\n| --- | ---: | ---: | --- |\n");
         for (name, limits) in operators() {
-            let (passed, all) = self.operators.get(name).copied().unwrap_or_default();
-            let tests = if all == 0 { String::new() } else { format!("{passed} of {all}") };
-            let _ = writeln!(page, "| {name} | {tests} | {limits} |");
+            let Tests { all, passed, served } = self.operators.get(name).copied().unwrap_or_default();
+            let (tests, served) = match all {
+                0 => (String::new(), String::new()),
+                _ => (format!("{passed} of {all}"), format!("{served} of {all}")),
+            };
+            let _ = writeln!(page, "| {name} | {tests} | {served} | {limits} |");
         }
         if !self.failed.is_empty() {
             page.push_str("\n## Tests that fail\n\n");
             for (name, reason) in &self.failed {
                 let _ = writeln!(page, "- `{name}`: {reason}");
+            }
+        }
+        if !self.unserved.is_empty() {
+            page.push_str(UNSERVED);
+            for (reason, tests) in &self.unserved {
+                let _ = writeln!(page, "| `{reason}` | {tests} |");
             }
         }
         page.push_str(NEVER);
@@ -111,12 +151,28 @@ uncork runs these ONNX operators, in opsets 7 to 22 and as far as the tests go i
 another one. The refusal names the operator, the node and what to do. A command makes this page:
 
 ```sh
-python3 crates/onnx/benches/cases.py target/onnx-cases          # pip install onnx==1.23.2
-cargo bench --bench onnx -- operators target/onnx-cases --write
+pip install onnx==1.23.2 onnxruntime==1.31.1
+cargo build --release
+python3 crates/onnx/benches/cases.py target/onnx-cases
+python3 benches/served.py target/onnx-cases --write target/served.json
+cargo bench --bench onnx -- operators target/onnx-cases --served target/served.json --write
 ```
 
-A test counts for every operator in its graph.
+ONNX brings tests of single nodes, each with inputs and the expected outputs. A test counts for every operator in its graph.
 
+- *tests* says how many pass when uncork runs the graph by itself.
+- *served* says how many the server answers correctly over HTTP, with the test's own inputs. A test that isn't served is rejected in
+  words, either when the model is loaded or when the request arrives.
+
+";
+
+const UNSERVED: &str = "
+## Tests that pass and are not served
+
+What becomes of them at the server, in its own words without names, shapes and numbers:
+
+| answer | tests |
+| --- | ---: |
 ";
 
 const NEVER: &str = "
@@ -133,7 +189,7 @@ const NEVER: &str = "
 ";
 
 /// Runs the tests; `None`, and a message, where there are none.
-fn all(folder: &Path, filter: &str) -> Option<Outcome> {
+fn all(folder: &Path, filter: &str, answers: Option<&Served>) -> Option<Outcome> {
     let entries = fs::read_dir(folder).map(|entries| entries.filter_map(|e| Some(e.ok()?.path())).collect());
     let mut tests: Vec<_> = entries.unwrap_or_default();
     tests.retain(|test| test.join("model.onnx").exists() && name(test).contains(filter));
@@ -142,10 +198,18 @@ fn all(folder: &Path, filter: &str) -> Option<Outcome> {
         eprintln!("no tests in {}: write them with python3 crates/onnx/benches/cases.py FOLDER", folder.display());
         return None;
     }
-    let mut outcome = Outcome::default();
+    let mut outcome = Outcome { served: answers.map(|_| 0), ..Outcome::default() };
     for test in &tests {
         let fate = fate(test).unwrap_or_else(|e| failed(&e.to_string()));
         let passed = matches!(fate, Fate::Passed);
+        let answer = answers.map(|answers| answers.get(&name(test)).map_or("the server was not asked", String::as_str));
+        let is_served = answer == Some("served");
+        if let Some(served) = &mut outcome.served {
+            *served += usize::from(is_served);
+        }
+        if let (true, false, Some(reason)) = (passed, is_served, answer) {
+            *outcome.unserved.entry(without_details(reason)).or_default() += 1;
+        }
         match fate {
             Fate::Passed => outcome.passed += 1,
             Fate::Missing(what) => {
@@ -155,12 +219,43 @@ fn all(folder: &Path, filter: &str) -> Option<Outcome> {
             Fate::Failed(reason) => outcome.failed.push((name(test), reason)),
         }
         for operator in fs::read_to_string(test.join("operators")).unwrap_or_default().lines() {
-            let (good, all) = outcome.operators.entry(operator.to_owned()).or_default();
-            *good += usize::from(passed);
-            *all += 1;
+            let tests = outcome.operators.entry(operator.to_owned()).or_default();
+            tests.all += 1;
+            tests.passed += usize::from(passed);
+            tests.served += usize::from(is_served);
         }
     }
     Some(outcome)
+}
+
+/// A reason without what differs from test to test: quoted names, shapes in brackets, numbers.
+fn without_details(reason: &str) -> String {
+    let mut text = String::with_capacity(reason.len());
+    let (mut end, mut before) = (None, ' ');
+    for c in reason.chars() {
+        let is_apostrophe = before.is_alphanumeric();
+        before = c;
+        match end {
+            Some(closing) if c == closing => end = None,
+            Some(_) => continue,
+            None => match c {
+                '\'' if !is_apostrophe => end = Some('\''),
+                '[' => end = Some(']'),
+                ']' if text.ends_with('…') => {}
+                _ if c.is_ascii_digit() => {}
+                // A bar would end the cell of a table.
+                '|' => text.push('/'),
+                _ => {
+                    text.push(c);
+                    continue;
+                }
+            },
+        }
+        if !text.ends_with('…') {
+            text.push('…');
+        }
+    }
+    text
 }
 
 /// A failure; one for a type of elements that no tensor here has is something missing.

@@ -1,5 +1,6 @@
 //! Measures the ONNX interpreter. `cargo bench --bench onnx -- cases FOLDER` runs ONNX's own node tests, as
-//! `cases.py` has written them; `operators FOLDER` compares `docs/operators.md` with what they show.
+//! `cases.py` has written them; `operators FOLDER --served FILE` compares `docs/operators.md` with what they and the server's
+//! answers (`benches/served.py --write FILE`) show.
 //! `graphs COUNT` makes whole graphs and runs them with nodes joined and as they are.
 //! `pipelines FOLDER` runs classical pipelines, which `pipelines.py` has written.
 //! `fuzz FOLDER COUNT` (or `FIRST LAST`: these seeds) loads damaged copies of the models in a folder; `load MODEL.onnx` says how long reading and compiling
@@ -36,8 +37,12 @@ fn main() -> ExitCode {
     match arguments[..] {
         ["cases", folder] => cases::run(folder.as_ref(), ""),
         ["cases", folder, filter] => cases::run(folder.as_ref(), filter),
-        ["operators", folder] => cases::table(folder.as_ref(), PAGE.as_ref(), false),
-        ["operators", folder, "--write"] => cases::table(folder.as_ref(), PAGE.as_ref(), true),
+        ["operators", folder, "--served", served] => {
+            cases::table(folder.as_ref(), served.as_ref(), PAGE.as_ref(), false)
+        }
+        ["operators", folder, "--served", served, "--write"] => {
+            cases::table(folder.as_ref(), served.as_ref(), PAGE.as_ref(), true)
+        }
         ["fuzz", folder, count] => match count.parse() {
             Ok(count) => fuzz::run(folder.as_ref(), 0..count),
             Err(_) => usage(),
@@ -67,7 +72,7 @@ fn main() -> ExitCode {
 
 fn usage() -> ExitCode {
     eprintln!(
-        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | fuzz FOLDER FIRST LAST | graphs COUNT | graphs FIRST LAST | load MODEL | profile FOLDER | speed MODEL [THREADS] | speed-case FOLDER THREADS"
+        "usage: cargo bench --bench onnx -- cases FOLDER [FILTER] | operators FOLDER --served FILE [--write] | pipelines FOLDER [FILTER] | fuzz FOLDER COUNT | fuzz FOLDER FIRST LAST | graphs COUNT | graphs FIRST LAST | load MODEL | profile FOLDER | speed MODEL [THREADS] | speed-case FOLDER THREADS"
     );
     ExitCode::from(3)
 }
