@@ -41,6 +41,9 @@ class Model:
         self.outputs = [value.name for value in network.graph.output]
         nodes = list(network.graph.node)
         self.is_quantised = any(re.search("Quant|Integer|QLinear|QGemm", node.op_type) for node in nodes)
+        # onnxruntime's DynamicQuantizeLSTM has a scale for the rows that one of its threads takes: its answers to several rows differ
+        # with the number of threads, and only those to a single row are the file's.
+        self.goes_by_row = any(node.op_type == "DynamicQuantizeLSTM" for node in nodes)
         self.labels = {}
         for node in nodes:
             for attribute in node.attribute if node.op_type == "ZipMap" else []:
@@ -64,8 +67,8 @@ class Model:
         """Each recorded request with its answer: two lists of (name, array). The answer is None if it must be rejected."""
         if self.folder is None:
             beside = self.path.with_suffix(".json")
-            if beside.exists():
-                record = json.loads(beside.read_text())
+            records = json.loads(beside.read_text()) if beside.exists() else []
+            for record in records if isinstance(records, list) else [records]:
                 yield [[(one["name"], from_json(one)) for one in record.get(kind, [])] for kind in ("inputs", "outputs")]
             return
         for folder in sorted(path for path in self.folder.iterdir() if path.name.isdigit() and path.is_dir()):
