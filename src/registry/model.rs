@@ -15,7 +15,6 @@ use super::away::Away;
 use super::count::{Count, Counts, Stages};
 use super::course::{Manner, Unserved};
 use super::hooks::{self, InHooks};
-use super::lengths::Lengths;
 use super::load::{self, Loaded};
 use super::shadow::Copies;
 use super::spec::{Build, ModelSpec, Source};
@@ -120,12 +119,10 @@ impl Model {
         // Built here, and not on the threads of a pool whose other models have requests.
         let mut runners = load::runners(&build, &spec).map_err(fail)?;
         let first = &mut *runners[0];
-        let (sizes, lengths) = (spec.allowed_batch_sizes.clone(), spec.lengths);
-        if lengths == Lengths::Pad {
-            load::bears_padding(first, &example).map_err(fail)?;
-        }
+        let sizes = spec.allowed_batch_sizes.clone();
         let sizes_to_try = if rehearses { load::warm_up_sizes(&sizes, max_batch) } else { Vec::new() };
         let seen = load::warm_up(first, &example, &sizes_to_try, spec.device, spec.max_latency).map_err(fail)?;
+        let padding = load::padding(&build, &spec, &example).map_err(fail)?;
         let may_refuse = first.may_refuse();
         load::log_warm_up(&spec, &seen);
         let tried = seen.last().map(|(rows, _)| *rows);
@@ -157,7 +154,7 @@ impl Model {
         let builder = if let Some(pool) = &pool { builder.pool(pool) } else { builder };
         let inner_signature = Arc::new(signature);
         let manner =
-            Manner { signature: Arc::clone(&inner_signature), sizes, lengths, may_refuse, most: spec.max_latency };
+            Manner { signature: Arc::clone(&inner_signature), sizes, padding, may_refuse, most: spec.max_latency };
         let habits = Habits { manner: Arc::new(manner), metrics: metrics.clone(), example };
         if let Some(away) = &away {
             hooks::tell_of_workers(away, &metrics);
