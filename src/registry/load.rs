@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::away::Away;
+use super::fill::filled;
 use super::lengths::{self, LengthRules, Lengths};
 use super::memory::Takes;
 use super::spec::{Build, ModelSpec, Remotes, Runners, Source, cores};
@@ -17,7 +18,7 @@ use crate::opaque;
 use crate::quote::Quoted;
 use crate::runner::synthetic::Synthetic;
 use crate::runner::{Device, Runner, Signature, TensorSpec};
-use crate::tensor::{Data, DataType, Tensor, Tensors};
+use crate::tensor::{DataType, Tensors};
 use crate::upstream::{Settings, Upstream};
 use crate::worker::{Limits, Program, Workers};
 
@@ -341,36 +342,6 @@ pub(super) fn padding(build: &Build, spec: &ModelSpec, example: &Tensors) -> Res
 fn zeros(signature: &Signature) -> Result<Tensors, String> {
     let dims = |spec: &TensorSpec| spec.dims.iter().map(|dim| dim.unwrap_or(FREE_LENGTH)).collect();
     filled(signature, &signature.inputs.iter().map(dims).collect::<Vec<_>>(), 0)
-}
-
-/// A row of one number; `dims` are the dimensions of a row of each input.
-pub(super) fn filled(signature: &Signature, dims: &[Vec<usize>], number: u8) -> Result<Tensors, String> {
-    let tensors = signature.inputs.iter().zip(dims).map(|(spec, dims)| {
-        let shape: Vec<usize> = std::iter::once(1).chain(dims.iter().copied()).collect();
-        let count = crate::tensor::elements(&shape).map_err(|e| e.to_string())?;
-        let tensor = Tensor::new(shape, constant(spec.datatype, count, number)).map_err(|e| e.to_string())?;
-        Ok((Arc::clone(&spec.name), tensor))
-    });
-    Tensors::new(tensors.collect::<Result<_, String>>()?).map_err(|e| e.to_string())
-}
-
-fn constant(datatype: DataType, count: usize, number: u8) -> Data {
-    match datatype {
-        DataType::Bool => Data::Bool(vec![number != 0; count]),
-        DataType::Uint8 => Data::Uint8(vec![number; count]),
-        DataType::Uint16 => Data::Uint16(vec![number.into(); count]),
-        DataType::Uint32 => Data::Uint32(vec![number.into(); count]),
-        DataType::Uint64 => Data::Uint64(vec![number.into(); count]),
-        DataType::Int8 => Data::Int8(vec![number as i8; count]),
-        DataType::Int16 => Data::Int16(vec![number.into(); count]),
-        DataType::Int32 => Data::Int32(vec![number.into(); count]),
-        DataType::Int64 => Data::Int64(vec![number.into(); count]),
-        DataType::Fp16 => Data::Fp16(vec![half::f16::from(number); count]),
-        DataType::Bf16 => Data::Bf16(vec![half::bf16::from(number); count]),
-        DataType::Fp32 => Data::Fp32(vec![number.into(); count]),
-        DataType::Fp64 => Data::Fp64(vec![number.into(); count]),
-        DataType::Bytes => Data::Bytes(vec![Vec::new(); count]),
-    }
 }
 
 #[cfg(test)]

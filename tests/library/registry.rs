@@ -814,6 +814,43 @@ async fn an_embedding_as_wide_as_a_row_is_long_keeps_all_its_numbers() {
     }
 }
 
+/// Its embedding is 16 wide, under a name of its own in one file, and its table of places has 32 rows.
+#[tokio::test]
+async fn a_text_encoder_answers_padded_texts_as_it_does_each_alone() {
+    for file in ["zoo/encoder_17_old.onnx", "zoo/encoder_20_new.onnx", "zoo/encoder_extended.onnx"] {
+        let load = |lengths| {
+            let registry =
+                Registry::load(vec![ModelSpec { lengths, runners: NonZeroUsize::MIN, ..served(file) }]).unwrap();
+            registry.model("m", None).unwrap()
+        };
+        let (alone, padded) = (load(Lengths::Group), load(Lengths::Pad));
+        let text = |i: usize| {
+            let length = [5, 16, 24, 40, 1, 32][i % 6];
+            let ids = (0..length as i64).map(|at| (at * 7 + i as i64) % 50).collect();
+            named([
+                ("input_ids", vec![1, length], Data::Int64(ids)),
+                ("attention_mask", vec![1, length], Data::Int64(vec![1; length])),
+            ])
+        };
+        let answers = join_all((0..60).map(|i| padded.infer(text(i), Terms::now()))).await;
+        for (i, answer) in answers.into_iter().enumerate() {
+            let wanted = alone.infer(text(i), Terms::now()).await;
+            let (answer, wanted) = match (answer, wanted) {
+                (Ok(answer), Ok(wanted)) => (answer.outputs, wanted.outputs),
+                (answer, wanted) => {
+                    assert!(i % 6 == 3 && answer.is_err() && wanted.is_err(), "text {i}: {answer:?}, {wanted:?}");
+                    continue;
+                }
+            };
+            for ((name, answer), (_, wanted)) in answer.iter().zip(wanted.iter()) {
+                assert_eq!(answer.shape(), wanted.shape(), "{name} of text {i}");
+                let (Data::Fp32(answer), Data::Fp32(wanted)) = (answer.data(), wanted.data()) else { panic!("FP32") };
+                assert!(answer.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-4), "{name} of text {i}");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_model_whose_answers_cannot_be_cut_is_rejected_with_lengths_pad() {
     /// Its answer is one longer than the row.

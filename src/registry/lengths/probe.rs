@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::follow::{self, Observation, free_dims};
 use super::{LengthRules, PaddedBatch};
 use crate::quote::Quoted;
-use crate::registry::load;
+use crate::registry::fill::filled;
 use crate::runner::{Runner, RunnerError, Signature};
 use crate::tensor::{Data, Tensors};
 
@@ -295,8 +295,8 @@ impl LengthProbe<'_> {
             dims[i][k] = length;
         }
         match fill {
-            Fill::Ones => load::filled(&self.signature, &dims, 1).ok(),
-            Fill::Zeros => load::filled(&self.signature, &dims, 0).ok(),
+            Fill::Ones => filled(&self.signature, &dims, 1).ok(),
+            Fill::Zeros => filled(&self.signature, &dims, 0).ok(),
             Fill::Example => self.example.clone().resize(&dims).ok(),
         }
     }
