@@ -50,7 +50,7 @@
 //! | `batch_axes` | found by trying | where inputs have their rows: `{ state = 1, sr = "none" }`; `"none"`: requests are run as they are |
 //! | `max_latency_ms`, `max_batch_size` | 100, 128 | the two caps |
 //! | `allowed_batch_sizes` | all | where the model runs no others: batches are padded to the next one, `[1, 8, 32, 128]` |
-//! | `lengths` | `"group"` | rows of different lengths: those that are equal run together, or `"pad"`: all are filled up to the longest |
+//! | `lengths` | `"group"` | rows of different lengths: those that are equal run together, or `"pad"`: all are filled up to the longest (docs/models.md) |
 //! | `device` | `"flex"` | where it computes: `flex` (the processor), or `wgpu`, `cuda` in a program built with that feature |
 //! | `runners`, `threads` | 1, cores / runners | threads where it computes in the server, or with `isolation` |
 //! | `pool`, `weight` | –, 1 | shares the runners of that pool, with its part by weight; then without `runners` |

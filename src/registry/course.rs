@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::lengths::{Lengths, Padded};
+use super::lengths::{LengthRules, PaddedBatch};
 use crate::batcher::{BatchError, BatchSizes};
 use crate::runner::{Rows, RunnerError, Signature};
 use crate::tensor::{TensorError, Tensors};
@@ -16,7 +16,8 @@ pub(super) struct Manner {
     pub(super) signature: Arc<Signature>,
     /// The sizes of its batches.
     pub(super) sizes: BatchSizes,
-    pub(super) lengths: Lengths,
+    /// How rows are padded to one length; `None` if only rows of equal lengths run together.
+    pub(super) padding: Option<Arc<LengthRules>>,
     /// Whether it can refuse rows, so that copies of the inputs are needed to run the others again.
     pub(super) may_refuse: bool,
     /// Whether a request may give its outputs another form than the signature has.
@@ -66,7 +67,6 @@ pub(super) enum Next {
 /// The requests of one batch on their way to their outputs.
 pub(super) struct Course {
     manner: Arc<Manner>,
-    padded: Option<Padded>,
     /// What is still to be run; the last is next.
     groups: Vec<Group>,
     running: Option<Running>,
@@ -92,28 +92,21 @@ struct Running {
     size: usize,
     /// Whether this is one request that was kept whole.
     is_whole: bool,
-    /// The requests again.
+    /// The requests again, in their own lengths.
     spare: Option<Vec<Tensors>>,
+    /// How they were padded to one length, if they were.
+    padded: Option<PaddedBatch>,
 }
 
 impl Course {
-    /// Requests whose free dimensions differ (a sentence of 7 tokens, one of 9) cannot share tensors: their lengths are made
-    /// equal where that is asked for, and else they run one group after the other.
-    pub(super) fn new(manner: Arc<Manner>, mut requests: Vec<Tensors>) -> Result<Course, BatchError> {
-        let mut tally = Tally { elements: requests.iter().map(elements).sum(), ..Tally::default() };
-        let equal = requests.windows(2).all(|pair| pair[0].joins_with(&pair[1]));
-        let has_whole = requests.iter().any(|request| manner.signature.is_whole(request));
-        let wanted = manner.lengths == Lengths::Pad && !equal && !has_whole;
-        let padded = wanted.then(|| Padded::of(&manner.signature, &requests)).flatten();
-        if let Some(padded) = &padded {
-            let pad = |request| padded.pad(&manner.signature, request);
-            requests = requests.into_iter().map(pad).collect::<Result<_, _>>().map_err(broken)?;
-            tally.padding = requests.iter().map(elements).sum::<usize>() - tally.elements;
-        }
+    /// Requests whose free dimensions differ (a sentence of 7 tokens, one of 9) cannot share tensors: they are padded to one
+    /// length where that is asked for, and else run one group after the other.
+    pub(super) fn new(manner: Arc<Manner>, requests: Vec<Tensors>) -> Result<Course, BatchError> {
+        let tally = Tally { elements: requests.iter().map(elements).sum(), ..Tally::default() };
         let outcomes = requests.iter().map(|_| None).collect();
         let whole = requests.iter().map(|request| manner.signature.is_whole(request)).collect();
-        let groups = groups(&manner.signature, requests);
-        Ok(Course { manner, padded, groups, running: None, outcomes, whole, tally })
+        let groups = groups(&manner.signature, manner.padding.as_deref(), requests.into_iter().enumerate());
+        Ok(Course { manner, groups, running: None, outcomes, whole, tally })
     }
 
     /// Whether the request at this place was run whole, so that its outputs are those of [`Signature::whole_shapes`].
@@ -134,9 +127,11 @@ impl Course {
             }
         }
         let Some(Group { places, requests }) = self.groups.pop() else { return self.done().map(Next::Done) };
-        let is_kept = (places.len() > 1 && self.manner.may_refuse) || self.manner.may_change_form;
+        let padded = self.manner.padding.as_ref().and_then(|rules| PaddedBatch::plan(rules, &requests));
+        let is_kept = (places.len() > 1 && (self.manner.may_refuse || padded.is_some())) || self.manner.may_change_form;
         let spare = is_kept.then(|| requests.clone());
         let rows = requests.iter().map(Tensors::rows).collect();
+        let requests = self.pad(padded.as_ref(), requests)?;
         let mut batch = Tensors::join(requests).map_err(broken)?;
         let is_whole = self.manner.signature.is_whole(&batch);
         let (own, size) = (batch.rows(), if is_whole { 1 } else { self.manner.sizes.padded(batch.rows()) });
@@ -145,8 +140,18 @@ impl Course {
             batch = batch.resize_rows(size).map_err(broken)?;
             self.tally.padding += elements(&batch) - before;
         }
-        self.running = Some(Running { places, rows, size, is_whole, spare });
+        self.running = Some(Running { places, rows, size, is_whole, spare, padded });
         Ok(Next::Run(batch))
+    }
+
+    /// Pads requests as planned.
+    fn pad(&mut self, plan: Option<&PaddedBatch>, requests: Vec<Tensors>) -> Result<Vec<Tensors>, BatchError> {
+        let Some(plan) = plan else { return Ok(requests) };
+        let own: usize = requests.iter().map(elements).sum();
+        let padded: Vec<Tensors> =
+            requests.into_iter().map(|request| plan.pad(request)).collect::<Result<_, _>>().map_err(broken)?;
+        self.tally.padding += padded.iter().map(elements).sum::<usize>() - own;
+        Ok(padded)
     }
 
     /// What came of the run, and how long it took. Where the model names rows that it refuses, the others run again without
@@ -174,7 +179,10 @@ impl Course {
     }
 
     fn answered(&mut self, running: Running, outputs: Tensors) -> Result<(), BatchError> {
-        let Running { places, rows, size, is_whole, spare } = running;
+        if running.padded.as_ref().is_some_and(|padded| !padded.agrees(&outputs)) {
+            return self.run_unpadded(running);
+        }
+        let Running { places, rows, size, is_whole, spare, padded } = running;
         let signature = &self.manner.signature;
         let agrees = if is_whole { signature.has_names_of(&outputs) } else { signature.agrees(&outputs, size) };
         if !agrees {
@@ -191,7 +199,12 @@ impl Course {
         }
         let own = rows.iter().sum();
         let outputs = if size > own { outputs.resize_rows(own).map_err(broken)? } else { outputs };
-        for (place, outputs) in places.into_iter().zip(outputs.split(&rows).map_err(broken)?) {
+        let parts = outputs.split(&rows).map_err(broken)?.into_iter().enumerate();
+        for (place, (i, outputs)) in places.into_iter().zip(parts) {
+            let outputs = match &padded {
+                Some(padded) => padded.cut(i, outputs).map_err(broken)?,
+                None => outputs,
+            };
             self.outcomes[place] = Some(Ok(outputs));
         }
         Ok(())
@@ -201,7 +214,7 @@ impl Course {
     /// the same lengths, and the same values of inputs without rows, so that the form is that of each of them.
     fn may_run_whole(&self, outputs: &Tensors, is_whole: bool) -> bool {
         let Manner { signature, may_change_form, .. } = &*self.manner;
-        *may_change_form && !is_whole && self.padded.is_none() && signature.has_names_of(outputs)
+        *may_change_form && !is_whole && signature.has_names_of(outputs)
     }
 
     /// Has each of these requests run once more, as a whole.
@@ -216,6 +229,17 @@ impl Course {
         Ok(())
     }
 
+    /// Runs requests again, one group of equal lengths after the other, because the outputs of a padded batch are not as
+    /// long as foreseen: which of their numbers are whose answer is then unknown.
+    fn run_unpadded(&mut self, running: Running) -> Result<(), BatchError> {
+        // Such a batch takes longer than others of its size.
+        self.tally.has_refused = true;
+        let requests = running.spare.ok_or_else(|| BatchError::new("the padded requests were not kept"))?;
+        let requests = running.places.into_iter().zip(requests);
+        self.groups.extend(groups(&self.manner.signature, None, requests));
+        Ok(())
+    }
+
     fn refused_by_name(
         &mut self,
         running: Running,
@@ -223,19 +247,24 @@ impl Course {
         kind: fn(String) -> Unserved,
     ) -> Result<(), BatchError> {
         self.tally.has_refused = true;
-        let Running { places, rows, size, spare, .. } = running;
+        let Running { places, rows, size, spare, padded, .. } = running;
         let refused =
             refused(&rows, size, named).ok_or_else(|| BatchError::new("it refused rows that there are not"))?;
         let mut spare = spare.map(Vec::into_iter);
-        let mut others = Group::default();
-        for (place, why) in places.into_iter().zip(refused) {
+        let (mut others, mut alone) = (Group::default(), Vec::new());
+        for (i, (place, why)) in places.into_iter().zip(refused).enumerate() {
             let request = spare.as_mut().and_then(Iterator::next);
             match (why, request) {
+                // The model may take it without the padding.
+                (Some(_), Some(request)) if padded.as_ref().is_some_and(|padded| padded.is_padded(i)) => {
+                    alone.push((place, request));
+                }
                 (Some(why), _) => self.outcomes[place] = Some(Err(kind(why))),
                 (None, Some(request)) => others.push(place, request),
                 (None, None) => return Err(BatchError::new("it refused rows, which it said that it never does")),
             }
         }
+        self.groups.extend(groups(&self.manner.signature, None, alone.into_iter()));
         self.groups.extend((!others.places.is_empty()).then_some(others));
         Ok(())
     }
@@ -245,8 +274,14 @@ impl Course {
         match (running.places.as_slice(), running.spare) {
             (&[place], _) => self.outcomes[place] = Some(Err(why)),
             (_, None) => return Err(BatchError::new("it refused a row, which it said that it never does")),
-            (_, Some(mut requests)) => {
-                let mut places = running.places;
+            (_, Some(requests)) => {
+                let mut members: Vec<(usize, Tensors)> = running.places.into_iter().zip(requests).collect();
+                // The long ones apart, each half is padded to a length of its own: one that is too long for the model is found, and a
+                // request by itself is not padded.
+                if running.padded.is_some() {
+                    members.sort_by_key(|(_, request)| elements(request) / request.rows().max(1));
+                }
+                let (mut places, mut requests): (Vec<_>, Vec<_>) = members.into_iter().unzip();
                 let half = places.len() / 2;
                 let second = Group { places: places.split_off(half), requests: requests.split_off(half) };
                 self.groups.extend([second, Group { places, requests }]);
@@ -255,19 +290,10 @@ impl Course {
         Ok(())
     }
 
-    /// What each request gets, with the lengths that it came with.
+    /// What each request gets.
     fn done(&mut self) -> Result<Vec<Outcome>, BatchError> {
-        let outcomes = std::mem::take(&mut self.outcomes).into_iter().enumerate();
-        let cut = |(i, outcome): (usize, Option<Outcome>)| match outcome
-            .ok_or_else(|| BatchError::new("a request was left out"))?
-        {
-            Ok(outputs) => match &self.padded {
-                Some(padded) => padded.cut(&self.manner.signature, i, outputs).map(Ok).map_err(broken),
-                None => Ok(Ok(outputs)),
-            },
-            Err(why) => Ok(Err(why)),
-        };
-        outcomes.map(cut).collect()
+        let outcomes = std::mem::take(&mut self.outcomes).into_iter();
+        outcomes.map(|outcome| outcome.ok_or_else(|| BatchError::new("a request was left out"))).collect()
     }
 }
 
@@ -293,14 +319,23 @@ fn refused(rows: &[usize], size: usize, named: Vec<(usize, String)>) -> Option<V
     refused.iter().any(Option::is_some).then_some(refused)
 }
 
-/// Requests in groups that join, and whose answers do; the group of the first request is last. A request that was kept whole
-/// joins no other.
-fn groups(signature: &Signature, requests: Vec<Tensors>) -> Vec<Group> {
+/// Requests, with their places, in groups that join, once they are padded by the `padding` rules, and whose answers do; the group of the
+/// first request is last. A request that was kept whole joins no other.
+fn groups(
+    signature: &Signature,
+    padding: Option<&LengthRules>,
+    requests: impl Iterator<Item = (usize, Tensors)>,
+) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
-    for (place, request) in requests.into_iter().enumerate() {
-        let is_whole = signature.is_whole(&request);
-        let fits =
-            |first: &Tensors| !is_whole && first.joins_with(&request) && answers_join(signature, first, &request);
+    for (place, request) in requests {
+        let can_pad = |request: &Tensors| padding.is_some_and(|rules| rules.can_pad(request));
+        let (is_whole, pads) = (signature.is_whole(&request), can_pad(&request));
+        let fits = |first: &Tensors| {
+            !is_whole
+                && !signature.is_whole(first)
+                && (first.joins_with(&request) || (pads && can_pad(first)))
+                && answers_join(signature, first, &request)
+        };
         match groups.iter_mut().find(|group| fits(&group.requests[0])) {
             Some(group) => group.push(place, request),
             None => groups.push(Group { places: vec![place], requests: vec![request] }),

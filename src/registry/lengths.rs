@@ -1,7 +1,16 @@
 //! Rows of different lengths (sentences, say) in one batch: padded with zeros to the longest, answers cut back.
+//!
+//! Which axis of an output has which length is learned when the model is loaded (`probe` runs made-up rows, `follow` decides).
+//! At run time two lengths are never taken for one another because their numbers are equal.
 
-use crate::runner::Signature;
+mod follow;
+mod probe;
+
+use std::sync::Arc;
+
 use crate::tensor::{TensorError, Tensors};
+
+pub(super) use probe::learn;
 
 /// What becomes of requests whose free dimensions differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -10,70 +19,108 @@ pub enum Lengths {
     #[default]
     Group,
     /// They run together, padded with zeros to the longest among them. For models that take a mask (of zeros, where the
-    /// padding is) or do not care; one whose answers padding changes is refused when it is loaded.
+    /// padding is) or do not care. A model is rejected when it is loaded if padding changes its answers, or if trial rows
+    /// do not show which output axis has the length of which input.
     Pad,
 }
 
-/// Lengths of requests that share a batch, and of the batch.
-pub(super) struct Padded {
-    /// Lengths of the inputs' free dimensions, for each request.
+/// How long one axis of a tensor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AxisLength {
+    /// Always this long.
+    Constant(usize),
+    /// As long as the input dimensions of this set, which change together.
+    Follows(usize),
+}
+
+/// Which input dimensions of a model have one length in common, and which output axes follow it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LengthRules {
+    /// For each input, the axes of a row.
+    inputs: Vec<Vec<AxisLength>>,
+    /// For each output, the axes of a row.
+    outputs: Vec<Vec<AxisLength>>,
+    /// For each set of dimensions, the shortest length that the model has run with.
+    shortest: Vec<usize>,
+}
+
+impl LengthRules {
+    /// Returns the request's length in each set, or `None` if the request has to run in its own shape: dimensions of one set
+    /// disagree, one is shorter than any that the model has run with, or a length differs that the rules hold to be constant.
+    /// Padding could make a valid request of an invalid one.
+    fn lengths_of(&self, request: &Tensors) -> Option<Vec<usize>> {
+        let mut lengths = vec![None; self.shortest.len()];
+        for (axes, (_, tensor)) in self.inputs.iter().zip(request.iter()) {
+            for (axis, &have) in axes.iter().zip(tensor.shape().get(1..)?) {
+                let wanted = match *axis {
+                    AxisLength::Constant(length) => length,
+                    AxisLength::Follows(set) => *lengths[set].get_or_insert(have),
+                };
+                if have != wanted {
+                    return None;
+                }
+            }
+        }
+        let lengths: Vec<usize> = lengths.into_iter().collect::<Option<_>>()?;
+        lengths.iter().zip(&self.shortest).all(|(have, shortest)| have >= shortest).then_some(lengths)
+    }
+
+    /// Whether the request can be padded.
+    pub(super) fn can_pad(&self, request: &Tensors) -> bool {
+        self.lengths_of(request).is_some()
+    }
+}
+
+/// Returns the dimensions of a row of each tensor if the sets have these lengths.
+fn dims(tensors: &[Vec<AxisLength>], lengths: &[usize]) -> Vec<Vec<usize>> {
+    let length = |axis: &AxisLength| match *axis {
+        AxisLength::Constant(length) => length,
+        AxisLength::Follows(set) => lengths[set],
+    };
+    tensors.iter().map(|axes| axes.iter().map(length).collect()).collect()
+}
+
+/// The lengths of requests that share a run, and of the run.
+pub(super) struct PaddedBatch {
+    rules: Arc<LengthRules>,
+    /// For each request, its length in each set.
     own: Vec<Vec<usize>>,
-    /// The longest of each.
+    /// For each set, the longest of those.
     longest: Vec<usize>,
 }
 
-impl Padded {
-    /// What padding to the longest in each free dimension means. `None` where answers could not be cut back: two dimensions
-    /// become equally long that were not so in some request.
-    pub(super) fn of(signature: &Signature, requests: &[Tensors]) -> Option<Padded> {
-        let own: Vec<Vec<usize>> = requests.iter().map(|request| free_lengths(signature, request)).collect();
-        let dims = own.first().map_or(0, Vec::len);
-        let longest: Vec<usize> = (0..dims).map(|d| own.iter().map(|own| own[d]).max().unwrap_or(0)).collect();
-        let padded = Padded { own, longest };
-        (!padded.own.iter().any(|own| padded.is_ambiguous(own))).then_some(padded)
+impl PaddedBatch {
+    /// Plans to pad `requests` to the longest in each set. `None` if they are equally long, or if one cannot be padded.
+    pub(super) fn plan(rules: &Arc<LengthRules>, requests: &[Tensors]) -> Option<PaddedBatch> {
+        let own: Vec<Vec<usize>> = requests.iter().map(|request| rules.lengths_of(request)).collect::<Option<_>>()?;
+        let sets = 0..rules.shortest.len();
+        let longest: Vec<usize> = sets.map(|set| own.iter().map(|own| own[set]).max().unwrap_or_default()).collect();
+        let differs = own.iter().any(|own| *own != longest);
+        differs.then(|| PaddedBatch { rules: Arc::clone(rules), own, longest })
     }
 
-    /// A request as long as the longest.
-    pub(super) fn pad(&self, signature: &Signature, request: Tensors) -> Result<Tensors, TensorError> {
-        let mut longest = self.longest.iter();
-        let inputs = signature.inputs.iter().zip(request.iter());
-        let wanted: Vec<Vec<usize>> = inputs
-            .map(|(spec, (_, tensor))| {
-                let dims = spec.dims.iter().zip(&tensor.shape()[1..]);
-                dims.map(|(dim, &have)| dim.unwrap_or_else(|| *longest.next().unwrap_or(&have))).collect()
-            })
-            .collect();
-        request.resize(&wanted)
+    /// Whether the request at `place` is shorter than the batch.
+    pub(super) fn is_padded(&self, place: usize) -> bool {
+        self.own[place] != self.longest
     }
 
-    /// Whether two free dimensions are equally long in the batch and were not so in this request.
-    fn is_ambiguous(&self, own: &[usize]) -> bool {
-        let pairs = self.longest.iter().zip(own).enumerate();
-        pairs.clone().any(|(i, (all, own))| pairs.clone().skip(i + 1).any(|(_, (a, o))| a == all && o != own))
+    /// Pads a request to the lengths of the batch.
+    pub(super) fn pad(&self, request: Tensors) -> Result<Tensors, TensorError> {
+        request.resize(&dims(&self.rules.inputs, &self.longest))
     }
 
-    /// The answer of the `i`th request: free dimensions of outputs that are as long as a padded one are cut.
-    pub(super) fn cut(&self, signature: &Signature, i: usize, answer: Tensors) -> Result<Tensors, TensorError> {
-        let back = |have: usize| {
-            let at = self.longest.iter().position(|&longest| longest == have);
-            at.map_or(have, |at| self.own[i][at])
-        };
-        let wanted: Vec<Vec<usize>> = signature
-            .outputs
-            .iter()
-            .zip(answer.iter())
-            .map(|(spec, (_, tensor))| {
-                let dims = spec.dims.iter().zip(&tensor.shape()[1..]);
-                dims.map(|(dim, &have)| dim.unwrap_or_else(|| back(have))).collect()
-            })
-            .collect();
-        answer.resize(&wanted)
+    /// Whether the outputs of the padded batch have exactly the lengths that the rules foresee.
+    pub(super) fn agrees(&self, outputs: &Tensors) -> bool {
+        let foreseen = dims(&self.rules.outputs, &self.longest);
+        outputs.iter().len() == foreseen.len()
+            && outputs.iter().zip(&foreseen).all(|((_, tensor), dims)| tensor.shape().get(1..) == Some(dims))
+    }
+
+    /// Cuts the answer of the request at `place` to the lengths that the request would have alone.
+    pub(super) fn cut(&self, place: usize, answer: Tensors) -> Result<Tensors, TensorError> {
+        answer.resize(&dims(&self.rules.outputs, &self.own[place]))
     }
 }
 
-/// Lengths of the free dimensions of a request's inputs, in the signature's order.
-fn free_lengths(signature: &Signature, request: &Tensors) -> Vec<usize> {
-    let inputs = signature.inputs.iter().zip(request.iter());
-    let dims = inputs.flat_map(|(spec, (_, tensor))| spec.dims.iter().zip(&tensor.shape()[1..]));
-    dims.filter(|(dim, _)| dim.is_none()).map(|(_, &length)| length).collect()
-}
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::away::Away;
-use super::lengths::Padded;
+use super::fill::filled;
+use super::lengths::{self, LengthRules, Lengths};
 use super::memory::Takes;
 use super::spec::{Build, ModelSpec, Remotes, Runners, Source, cores};
 use crate::batcher::BatchSizes;
@@ -16,8 +17,8 @@ use crate::onnx::{OnnxError, OnnxModel};
 use crate::opaque;
 use crate::quote::Quoted;
 use crate::runner::synthetic::Synthetic;
-use crate::runner::{Device, Runner, Signature};
-use crate::tensor::{Data, DataType, Tensor, Tensors};
+use crate::runner::{Device, Runner, Signature, TensorSpec};
+use crate::tensor::{DataType, Tensors};
 use crate::upstream::{Settings, Upstream};
 use crate::worker::{Limits, Program, Workers};
 
@@ -44,8 +45,6 @@ const WARM_UP_SIZE: Duration = Duration::from_millis(60);
 const WARM_UP_ROUNDS: usize = 3;
 /// Length that a free dimension gets in a warm-up batch of runners that the program builds itself.
 const FREE_LENGTH: usize = 8;
-/// Largest difference, absolute plus relative, that padding may make: sums run over more numbers, some of them zero.
-const PADDING_NOISE: f32 = 1e-3;
 
 /// A model that is loaded: builds as many runners as are wanted, which share its weights.
 pub(crate) struct Loaded {
@@ -203,6 +202,7 @@ impl Loaded {
         let mut runner = (self.build)(spec.threads).map_err(|error| error.to_string())?;
         let sizes = warm_up_sizes(&spec.allowed_batch_sizes, spec.max_batch_rows.get());
         warm_up(&mut *runner, &self.example, &sizes, spec.device, spec.max_latency)?;
+        padding(&self.build, spec, &self.example)?;
         let is_made_up = zeros(&self.signature).is_ok_and(|row| row == self.example);
         Ok(Some(if is_made_up { "a row of zeros" } else { "its example" }))
     }
@@ -328,72 +328,20 @@ pub(super) fn ready(runner: &mut dyn Runner, example: &Tensors) {
     let _ = runner.rehearse(example.clone());
 }
 
-/// Whether rows padded with zeros are answered as they are without. The error is a sentence for the operator.
-pub(super) fn bears_padding(runner: &mut dyn Runner, example: &Tensors) -> Result<(), String> {
-    let signature = runner.signature().clone();
-    let ones = |part: usize| {
-        let lengths = |i: usize, k: usize| example.iter().nth(i).map_or(1, |(_, t)| (t.shape()[k + 1] / part).max(1));
-        filled(&signature, lengths, 1)
-    };
-    let (short, long) = (ones(2)?, ones(1)?);
-    let mut run = |batch: Tensors| runner.rehearse(batch).map_err(|e| format!("a batch of ones failed: {e}"));
-    let alone = run(short.clone())?;
-    let unclear = || "its free dimensions cannot be told apart".to_owned();
-    let padded = Padded::of(&signature, &[short.clone(), long]).ok_or_else(unclear)?;
-    let answer = run(padded.pad(&signature, short).map_err(|e| e.to_string())?)?;
-    let answer = padded.cut(&signature, 0, answer).map_err(|e| e.to_string())?;
-    for ((name, alone), (_, padded)) in alone.iter().zip(answer.iter()) {
-        let same = match (alone.data(), padded.data()) {
-            (Data::Fp32(a), Data::Fp32(b)) => {
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= PADDING_NOISE * (1.0 + a.abs()))
-            }
-            (a, b) => a == b,
-        };
-        if !same {
-            return Err(format!(
-                "output {} changes when rows are padded with zeros, so lengths = \"pad\" would answer wrongly; does the \
-                 model take a mask as an input? If not, use lengths = \"group\"",
-                Quoted(name)
-            ));
-        }
+/// Learns how to pad the model's rows to one length, where that is asked for. The error is a sentence for the operator.
+pub(super) fn padding(build: &Build, spec: &ModelSpec, example: &Tensors) -> Result<Option<Arc<LengthRules>>, String> {
+    // Batches of one row hold a single request.
+    if spec.lengths == Lengths::Group || spec.max_batch_rows.get() == 1 {
+        return Ok(None);
     }
-    Ok(())
+    let fresh = || build(spec.threads).map_err(|error| format!("a runner cannot be built: {error}"));
+    lengths::learn(&fresh, example)
 }
 
 /// A row of zeros.
 fn zeros(signature: &Signature) -> Result<Tensors, String> {
-    filled(signature, |_, _| FREE_LENGTH, 0)
-}
-
-/// A row of one number; `length` gives each free dimension its length, by input and by place behind the batch.
-fn filled(signature: &Signature, length: impl Fn(usize, usize) -> usize, number: u8) -> Result<Tensors, String> {
-    let tensors = signature.inputs.iter().enumerate().map(|(i, spec)| {
-        let dims = spec.dims.iter().enumerate().map(|(k, d)| d.unwrap_or_else(|| length(i, k)));
-        let shape: Vec<usize> = std::iter::once(1).chain(dims).collect();
-        let count = crate::tensor::elements(&shape).map_err(|e| e.to_string())?;
-        let tensor = Tensor::new(shape, constant(spec.datatype, count, number)).map_err(|e| e.to_string())?;
-        Ok((Arc::clone(&spec.name), tensor))
-    });
-    Tensors::new(tensors.collect::<Result<_, String>>()?).map_err(|e| e.to_string())
-}
-
-fn constant(datatype: DataType, count: usize, number: u8) -> Data {
-    match datatype {
-        DataType::Bool => Data::Bool(vec![number != 0; count]),
-        DataType::Uint8 => Data::Uint8(vec![number; count]),
-        DataType::Uint16 => Data::Uint16(vec![number.into(); count]),
-        DataType::Uint32 => Data::Uint32(vec![number.into(); count]),
-        DataType::Uint64 => Data::Uint64(vec![number.into(); count]),
-        DataType::Int8 => Data::Int8(vec![number as i8; count]),
-        DataType::Int16 => Data::Int16(vec![number.into(); count]),
-        DataType::Int32 => Data::Int32(vec![number.into(); count]),
-        DataType::Int64 => Data::Int64(vec![number.into(); count]),
-        DataType::Fp16 => Data::Fp16(vec![half::f16::from(number); count]),
-        DataType::Bf16 => Data::Bf16(vec![half::bf16::from(number); count]),
-        DataType::Fp32 => Data::Fp32(vec![number.into(); count]),
-        DataType::Fp64 => Data::Fp64(vec![number.into(); count]),
-        DataType::Bytes => Data::Bytes(vec![Vec::new(); count]),
-    }
+    let dims = |spec: &TensorSpec| spec.dims.iter().map(|dim| dim.unwrap_or(FREE_LENGTH)).collect();
+    filled(signature, &signature.inputs.iter().map(dims).collect::<Vec<_>>(), 0)
 }
 
 #[cfg(test)]

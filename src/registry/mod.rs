@@ -6,6 +6,7 @@
 mod away;
 mod count;
 mod course;
+mod fill;
 mod fits;
 mod hooks;
 mod lengths;

@@ -15,7 +15,6 @@ use super::away::Away;
 use super::count::{Count, Counts, Stages};
 use super::course::{Manner, Unserved};
 use super::hooks::{self, InHooks};
-use super::lengths::Lengths;
 use super::load::{self, Loaded};
 use super::outputs::{Inferred, Outputs, RowExecution};
 use super::shadow::Copies;
@@ -125,12 +124,9 @@ impl Model {
         let first = &mut *runners[0];
         // Rows that are run one at a time are not padded to another number of rows.
         let sizes = if runs_apart { BatchSizes::default() } else { spec.allowed_batch_sizes.clone() };
-        let lengths = spec.lengths;
-        if lengths == Lengths::Pad {
-            load::bears_padding(first, &example).map_err(fail)?;
-        }
         let sizes_to_try = if rehearses { load::warm_up_sizes(&sizes, max_batch) } else { Vec::new() };
         let seen = load::warm_up(first, &example, &sizes_to_try, spec.device, spec.max_latency).map_err(fail)?;
+        let padding = load::padding(&build, &spec, &example).map_err(fail)?;
         let (may_refuse, takes_whole_requests) = (first.may_refuse(), first.takes_whole_requests());
         let may_change_form = first.may_change_form();
         load::log_warm_up(&spec, &seen);
@@ -163,7 +159,7 @@ impl Model {
         let builder = if let Some(pool) = &pool { builder.pool(pool) } else { builder };
         let inner_signature = Arc::new(signature);
         let (signature, most) = (Arc::clone(&inner_signature), spec.max_latency);
-        let manner = Manner { signature, sizes, lengths, may_refuse, may_change_form, most };
+        let manner = Manner { signature, sizes, padding, may_refuse, may_change_form, most };
         let habits = Habits { manner: Arc::new(manner), metrics: metrics.clone(), example };
         if let Some(away) = &away {
             hooks::tell_of_workers(away, &metrics);

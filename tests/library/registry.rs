@@ -783,6 +783,100 @@ fn named<const N: usize>(tensors: [(&str, Vec<usize>, Data); N]) -> Tensors {
 }
 
 #[tokio::test]
+async fn an_embedding_as_wide_as_a_row_is_long_keeps_all_its_numbers() {
+    for width in [24, 16] {
+        let spec =
+            ModelSpec { lengths: Lengths::Pad, runners: NonZeroUsize::MIN, ..served(&format!("wide_{width}.onnx")) };
+        let registry = Registry::load(vec![spec]).unwrap();
+        let model = registry.model("m", None).unwrap();
+        assert_eq!(model.signature().outputs[0].dims, [None], "the file leaves it open");
+        let answered = (0..96).map(|i| {
+            let (model, length) = (model.clone(), [5, width, 24, 1, 40][i % 5]);
+            async move {
+                let row = |value: f32| Data::Fp32(vec![value; length]);
+                let inputs = named([("x", vec![1, length], row(i as f32)), ("mask", vec![1, length], row(1.0))]);
+                let answer = model.infer(inputs, Terms::now()).await.unwrap();
+                let sum = (i * length) as f32;
+                let wanted: Vec<f32> = (1..=width).map(|weight| sum * weight as f32).collect();
+                assert_eq!(answer.outputs.get("embedding").unwrap().data(), &Data::Fp32(wanted), "of length {length}");
+            }
+        });
+        join_all(answered).await;
+        let text = registry.metrics().render();
+        let is_padding =
+            |line: &&str| line.starts_with("uncork_input_elements_total{") && line.contains("kind=\"padding\"");
+        let padding = text.lines().find(is_padding).unwrap();
+        assert!(!padding.ends_with(" 0"), "rows of different lengths shared a batch: {padding}");
+        // Lengths that disagree are an error, however long the rest of a batch is.
+        let inputs =
+            named([("x", vec![1, 5], Data::Fp32(vec![1.0; 5])), ("mask", vec![1, 7], Data::Fp32(vec![1.0; 7]))]);
+        assert!(model.infer(inputs, Terms::now()).await.is_err());
+    }
+}
+
+/// Its embedding is 16 wide, under a name of its own in one file, and its table of places has 32 rows.
+#[tokio::test]
+async fn a_text_encoder_answers_padded_texts_as_it_does_each_alone() {
+    for file in ["zoo/encoder_17_old.onnx", "zoo/encoder_20_new.onnx", "zoo/encoder_extended.onnx"] {
+        let load = |lengths| {
+            let registry =
+                Registry::load(vec![ModelSpec { lengths, runners: NonZeroUsize::MIN, ..served(file) }]).unwrap();
+            registry.model("m", None).unwrap()
+        };
+        let (alone, padded) = (load(Lengths::Group), load(Lengths::Pad));
+        let text = |i: usize| {
+            let length = [5, 16, 24, 40, 1, 32][i % 6];
+            let ids = (0..length as i64).map(|at| (at * 7 + i as i64) % 50).collect();
+            named([
+                ("input_ids", vec![1, length], Data::Int64(ids)),
+                ("attention_mask", vec![1, length], Data::Int64(vec![1; length])),
+            ])
+        };
+        let answers = join_all((0..60).map(|i| padded.infer(text(i), Terms::now()))).await;
+        for (i, answer) in answers.into_iter().enumerate() {
+            let wanted = alone.infer(text(i), Terms::now()).await;
+            let (answer, wanted) = match (answer, wanted) {
+                (Ok(answer), Ok(wanted)) => (answer.outputs, wanted.outputs),
+                (answer, wanted) => {
+                    assert!(i % 6 == 3 && answer.is_err() && wanted.is_err(), "text {i}: {answer:?}, {wanted:?}");
+                    continue;
+                }
+            };
+            for ((name, answer), (_, wanted)) in answer.iter().zip(wanted.iter()) {
+                assert_eq!(answer.shape(), wanted.shape(), "{name} of text {i}");
+                let (Data::Fp32(answer), Data::Fp32(wanted)) = (answer.data(), wanted.data()) else { panic!("FP32") };
+                assert!(answer.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-4), "{name} of text {i}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_model_whose_answers_cannot_be_cut_is_rejected_with_lengths_pad() {
+    /// Its answer is one longer than the row.
+    struct OneMore(Signature);
+    impl Runner for OneMore {
+        fn signature(&self) -> &Signature {
+            &self.0
+        }
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            let shape = batch.get("x").unwrap().shape();
+            let dims = vec![shape[0], shape[1] + 1];
+            let numbers = vec![0.0_f32; dims.iter().product()];
+            Ok(Tensors::one("y", Tensor::new(dims, numbers).unwrap()))
+        }
+    }
+    let source = Source::runners("one_more", |_| {
+        let spec = |name: &str| TensorSpec::new(name, DataType::Fp32, vec![None]);
+        Ok(OneMore(Signature { inputs: vec![spec("x")], outputs: vec![spec("y")] }))
+    });
+    let spec = ModelSpec { source, lengths: Lengths::Pad, ..stand_in("1") };
+    let why = Registry::load(vec![spec.clone()]).unwrap_err().to_string();
+    assert!(why.contains("axis 1 of output 'y' has length") && why.contains("use lengths = \"group\""), "{why}");
+    assert!(Registry::load(vec![ModelSpec { lengths: Lengths::Group, ..spec }]).is_ok());
+}
+
+#[tokio::test]
 async fn sequences_carry_their_state_along_and_share_batches_with_others() {
     let registry = Registry::load(vec![served("stateful.onnx")]).unwrap();
     let model = registry.model("m", None).unwrap();

@@ -134,6 +134,24 @@ def plus(number):
     )
 
 
+def wide(width):
+    """An embedding that is always this wide, of rows of any length. Its width has a name of its own, as exporters leave it."""
+    build(
+        f"wide_{width}",
+        [
+            helper.make_node("Mul", ["x", "mask"], ["masked"]),
+            helper.make_node("ReduceSum", ["masked", "axis"], ["sum"], keepdims=1),
+            helper.make_node("MatMul", ["sum", "weights"], ["embedding"]),
+        ],
+        [("x", ["n", "t"]), ("mask", ["n", "t"])],
+        [("embedding", ["n", "width"])],
+        [
+            ("weights", np.arange(1, width + 1, dtype=np.float32).reshape(1, width)),
+            ("axis", np.array([1], dtype=np.int64)),
+        ],
+    )
+
+
 def main():
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
@@ -197,6 +215,9 @@ def main():
     found()
     plus(1)
     plus(2)
+    # The second is as wide as the rows with which such a file is tried are long.
+    wide(24)
+    wide(16)
 
     for path in sorted(HERE.glob("*.onnx")):
         try:

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::registry::lengths::learn;
 use crate::runner::{Rows, Runner, TensorSpec};
 use crate::tensor::{Data, DataType, Tensor};
 
@@ -13,14 +14,14 @@ const RUN: Duration = Duration::from_millis(1);
 fn outcomes(
     runner: &mut dyn Runner,
     sizes: &BatchSizes,
-    lengths: Lengths,
+    padding: Option<Arc<LengthRules>>,
     most: Duration,
     requests: Vec<Tensors>,
 ) -> Result<(Vec<Outcome>, Course), BatchError> {
     let signature = Arc::new(runner.signature().clone());
     let (may_refuse, may_change_form) = (runner.may_refuse(), runner.may_change_form());
     let sizes = sizes.clone();
-    let manner = Manner { signature, sizes, lengths, may_refuse, may_change_form, most };
+    let manner = Manner { signature, sizes, padding, may_refuse, may_change_form, most };
     let mut course = Course::new(Arc::new(manner), requests)?;
     loop {
         match course.next()? {
@@ -33,15 +34,15 @@ fn outcomes(
 fn serve(
     runner: &mut dyn Runner,
     sizes: &BatchSizes,
-    lengths: Lengths,
+    padding: Option<Arc<LengthRules>>,
     requests: Vec<Tensors>,
 ) -> Result<Vec<Tensors>, BatchError> {
-    let (outcomes, _) = outcomes(runner, sizes, lengths, Duration::MAX, requests)?;
+    let (outcomes, _) = outcomes(runner, sizes, padding, Duration::MAX, requests)?;
     Ok(outcomes.into_iter().map(|outputs| outputs.expect("the model takes these inputs")).collect())
 }
 
 fn run(runner: &mut dyn Runner, sizes: &BatchSizes, requests: Vec<Tensors>) -> Result<Vec<Tensors>, BatchError> {
-    serve(runner, sizes, Lengths::Group, requests)
+    serve(runner, sizes, None, requests)
 }
 
 /// Sums each row; its rows may have any length.
@@ -107,7 +108,7 @@ fn requests_whose_answers_differ_in_length_by_what_all_rows_share_are_run_apart(
     };
     let requests = vec![request(1, 2.0), request(2, 3.0), request(1, 3.0), request(3, 2.0)];
     let (outcomes, course) =
-        outcomes(&mut Repeat::new(), BatchSizes::ANY, Lengths::Group, Duration::MAX, requests).expect("answers");
+        outcomes(&mut Repeat::new(), BatchSizes::ANY, None, Duration::MAX, requests).expect("answers");
     let shapes = outcomes.iter().map(|outcome| match outcome {
         Ok(outputs) => outputs.get("y").map(|y| y.shape().to_vec()),
         Err(_) => None,
@@ -200,7 +201,7 @@ fn a_request_whose_values_change_the_form_of_its_outputs_is_run_whole() {
     let mut runner = Squeeze::new();
     let requests = vec![request(1, 1.0), request(2, 0.0), request(3, 1.0)];
     let (outcomes, course) =
-        outcomes(&mut runner, BatchSizes::ANY, Lengths::Group, Duration::MAX, requests).expect("answers");
+        outcomes(&mut runner, BatchSizes::ANY, None, Duration::MAX, requests).expect("answers");
     let shapes: Vec<_> =
         outcomes.into_iter().map(|o| o.expect("an answer").get("y").expect("y").shape().to_vec()).collect();
     assert_eq!(shapes, [vec![1, 2], vec![2, 2], vec![1, 6]], "behind an axis of 1 if it was whole");
@@ -222,7 +223,7 @@ fn a_whole_request_joins_no_other_and_is_not_padded() {
     assert!(signature.is_whole(&none()));
     let requests = vec![none(), signature.check_whole(request(1)).expect("a row"), none()];
     let sizes = BatchSizes::rising(vec![4]).expect("one size");
-    let (outcomes, course) = outcomes(&mut runner, &sizes, Lengths::Pad, Duration::MAX, requests).expect("answers");
+    let (outcomes, course) = outcomes(&mut runner, &sizes, None, Duration::MAX, requests).expect("answers");
     assert_eq!(runner.1, [vec![1, 0, 2], vec![4, 2], vec![1, 0, 2]]);
     let last = outcomes.into_iter().next_back().expect("three").expect("an answer");
     assert_eq!(signature.whole_shapes(last).get("y").expect("y").shape(), [0, 2]);
@@ -269,25 +270,11 @@ fn padded_requests_run_together_and_get_answers_of_their_own_length() {
     };
     let mut runner = Counted(PlusOne::new(), vec![]);
     let requests = vec![request(1, 3, 1.0), request(2, 5, 2.0), request(1, 1, 3.0)];
-    let answers = serve(&mut runner, BatchSizes::ANY, Lengths::Pad, requests.clone()).expect("answers");
+    let padding = learn(&|| Ok(Box::new(PlusOne::new())), &request(1, 8, 1.0)).expect("y is as long as x");
+    let answers = serve(&mut runner, BatchSizes::ANY, padding, requests.clone()).expect("answers");
     assert_eq!(runner.1, [vec![4, 5, 2]]);
-    let grouped = serve(&mut PlusOne::new(), BatchSizes::ANY, Lengths::Group, requests).expect("answers");
+    let grouped = serve(&mut PlusOne::new(), BatchSizes::ANY, None, requests).expect("answers");
     assert_eq!(answers, grouped);
-}
-
-#[test]
-fn lengths_that_could_not_be_told_apart_are_not_padded() {
-    let spec = |name: &str| TensorSpec::new(name, DataType::Fp32, vec![None]);
-    let signature = Signature { inputs: vec![spec("a"), spec("b")], outputs: vec![] };
-    let request = |a: usize, b: usize| {
-        let tensor = |n| Tensor::new(vec![1, n], vec![0f32; n]).expect("shape");
-        Tensors::new(vec![("a".into(), tensor(a)), ("b".into(), tensor(b))]).expect("one row each")
-    };
-    let padded = |requests: &[Tensors]| Padded::of(&signature, requests).is_some();
-    assert!(padded(&[request(3, 3), request(5, 5)]));
-    assert!(padded(&[request(3, 4), request(5, 6)]));
-    // The batch is 5 by 5: an output of length 5 may be either's.
-    assert!(!padded(&[request(3, 4), request(5, 5)]));
 }
 
 #[test]
@@ -306,7 +293,7 @@ fn outputs_that_break_the_signature_fail_those_who_ran_together_and_nobody_else(
     }
     let requests = vec![request(1, 3, 1.0), request(1, 5, 1.0), request(2, 3, 1.0), request(1, 5, 2.0)];
     let (outcomes, _) =
-        outcomes(&mut Short(Sum::new()), BatchSizes::ANY, Lengths::Group, Duration::MAX, requests).expect("outcomes");
+        outcomes(&mut Short(Sum::new()), BatchSizes::ANY, None, Duration::MAX, requests).expect("outcomes");
     for (i, outcome) in outcomes.iter().enumerate() {
         let told = match outcome {
             Err(Unserved::Failed(why)) => why.as_str(),
@@ -363,7 +350,7 @@ fn look_up_in(runner: Table, indices: &[i64], most: Duration) -> LookedUp {
 fn look_up_at(sizes: &BatchSizes, mut runner: Table, indices: &[i64], most: Duration) -> LookedUp {
     let request = |&i: &i64| Tensors::one("i", Tensor::new(vec![1, 1], vec![i]).expect("shape"));
     let requests = indices.iter().map(request).collect();
-    let (outcomes, course) = outcomes(&mut runner, sizes, Lengths::Group, most, requests).expect("nothing fails");
+    let (outcomes, course) = outcomes(&mut runner, sizes, None, most, requests).expect("nothing fails");
     assert_eq!(course.tally().execute, RUN * runner.1.len() as u32);
     (outcomes, course.tally().has_refused, runner.1)
 }
@@ -450,7 +437,7 @@ fn a_runner_that_refuses_against_its_word_fails_the_batch() {
         let mut sure = Sure(Table(Table::new().0, vec![], is_naming));
         let request = |&i: &i64| Tensors::one("i", Tensor::new(vec![1, 1], vec![i]).expect("shape"));
         let requests = [1, 99].iter().map(request).collect();
-        let failed = outcomes(&mut sure, BatchSizes::ANY, Lengths::Group, Duration::MAX, requests);
+        let failed = outcomes(&mut sure, BatchSizes::ANY, None, Duration::MAX, requests);
         assert!(failed.is_err(), "the other's rows are gone");
     }
 }
@@ -458,10 +445,9 @@ fn a_runner_that_refuses_against_its_word_fails_the_batch() {
 #[test]
 fn a_request_that_finds_no_memory_may_come_again_and_its_neighbours_are_answered() {
     let signature = Arc::new(Sum::new().signature().clone());
-    let (sizes, lengths) = (BatchSizes::ANY.clone(), Lengths::Group);
-    let (may_refuse, may_change_form) = (true, false);
-    let most = Duration::MAX;
-    let manner = Manner { signature, sizes, lengths, may_refuse, may_change_form, most };
+    let sizes = BatchSizes::ANY.clone();
+    let (may_refuse, may_change_form, most) = (true, false, Duration::MAX);
+    let manner = Manner { signature, sizes, padding: None, may_refuse, may_change_form, most };
     let mut course = Course::new(Arc::new(manner), vec![request(1, 2, 1.0), request(1, 2, 2.0)]).unwrap();
     let busy = || Err(RunnerError::Busy("others have it".into()));
     let mut answers = vec![Sum::new().run(request(1, 2, 2.0)), busy(), busy()];
