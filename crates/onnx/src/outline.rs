@@ -57,7 +57,7 @@ impl Outline {
 
 /// Whether a node refuses some numbers, or makes an integer of a number, which others may then refuse as an index or a divisor.
 fn is_picky(node: &NodeProto) -> bool {
-    const PICKY: [&str; 7] = [
+    const PICKY: [&str; 8] = [
         "ai.onnx.ml::OneHotEncoder",
         "ai.onnx.ml::LabelEncoder",
         "com.microsoft::Inverse",
@@ -65,6 +65,7 @@ fn is_picky(node: &NodeProto) -> bool {
         "ArgMin",
         "TopK",
         "CastLike",
+        "QuantizeLinear", // no integer represents NaN
     ];
     const FLOATS: [i64; 5] = [1, 9, 10, 11, 16]; // and what is true or not
     let is_to_integer = |attribute: &AttributeProto| attribute.name == "to" && !FLOATS.contains(&attribute.i);

@@ -149,6 +149,18 @@ fn softmax_of_old_files_spans_all_dimensions_from_its_axis() {
 }
 
 #[test]
+fn a_nan_that_would_be_quantised_is_its_senders_fault() {
+    let author = Author::new(17).input("x", &[FREE, 2]).output("y", &[FREE, 2]).floats("scale", &[], &[0.5]);
+    let author = author.weight_of(3, "zero", &[], &[0]).node("QuantizeLinear", &["x", "scale", "zero"], &["q"], &[]);
+    let model = load(author.node("DequantizeLinear", &["q", "scale", "zero"], &["y"], &[]));
+    assert_eq!(run(&model, &[1, 2], vec![1.0f32, -2.0]).1, [1.0, -2.0]);
+    let error = try_run(&model, &[2, 2], vec![1.0f32, -2.0, 3.0, f32::NAN]).unwrap_err();
+    assert_eq!(error, RunnerError::Input("cannot quantise NaN: no integer represents it; send finite inputs".into()));
+    // The rows of other requests in the batch are run again without it.
+    assert!(model.runner(NonZeroUsize::MIN).may_refuse());
+}
+
+#[test]
 fn padding_on_one_side_only_is_not_counted_by_pools() {
     let attributes = [("kernel_shape", Ints(&[1, 2])), ("pads", Ints(&[0, 1, 0, 0]))];
     let x = vec![-4f32, -2.0];

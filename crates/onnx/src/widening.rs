@@ -3,6 +3,9 @@
 //!
 //! Processors multiply float32 far faster than float16, and results are closer to the exact ones. Only inputs and outputs are
 //! converted; weights are, once, when they are read. onnxruntime does the same on a processor, node by node.
+//!
+//! Between two nodes a value keeps the digits that float32 has and float16 has not, as in onnxruntime. A conversion to float64 rounds
+//! it: the file promises numbers of float16 to readers of a wider type than either.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,8 +13,14 @@ use super::proto::{AttributeProto, FLOAT, FLOAT16, GraphProto, NodeProto, Tensor
 use super::{names, weights};
 use crate::files::Files;
 
+mod halves;
+
+use self::halves::Halves;
+
 /// Bytes of a weight below which it is converted here, where other rewritings look at it, and not when it is read.
 const SMALL: usize = 1 << 12;
+/// `onnx.TensorProto.DataType`.
+const DOUBLE: i32 = 11;
 /// Attributes that name a type to compute in or to convert to.
 const TYPES: [&str; 6] = ["to", "dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type"];
 
@@ -24,6 +33,7 @@ pub(super) fn widen(graph: &mut GraphProto) {
         convert_stored(graph);
         return;
     }
+    let halves = Halves::of(graph, None);
     let mut names = names::all(graph);
     let mut fresh = |name: &str| names::fresh(format!("{name} of float16"), &mut names);
     let given: HashSet<String> = graph.initializer.iter().map(|weight| weight.name.clone()).collect();
@@ -39,7 +49,7 @@ pub(super) fn widen(graph: &mut GraphProto) {
         let inner = std::mem::replace(&mut output.name, name.clone());
         behind.push(cast(inner, name, FLOAT16));
     }
-    inside(graph, &mut fresh);
+    inside(graph, &halves, &mut fresh);
     let nodes = std::mem::take(&mut graph.node);
     graph.node = before.into_iter().chain(nodes).chain(behind).collect();
 }
@@ -199,11 +209,16 @@ impl Conversions {
 }
 
 fn is_to_half(node: &NodeProto) -> bool {
-    node.qualified() == "Cast" && node.attribute.iter().any(is_half_type)
+    is_to(node, FLOAT16)
 }
 
-/// Converts the weights and constants of a graph and its bodies, and what its nodes convert to.
-fn inside(graph: &mut GraphProto, fresh: &mut impl FnMut(&str) -> String) {
+/// Whether a node converts to this type.
+fn is_to(node: &NodeProto, element: i32) -> bool {
+    node.qualified() == "Cast" && node.attribute.iter().any(|a| a.name == "to" && a.i == i64::from(element))
+}
+
+/// Converts the weights and constants of a graph and its bodies, and what its nodes convert to. `halves` are its values of float16.
+fn inside(graph: &mut GraphProto, halves: &Halves, fresh: &mut impl FnMut(&str) -> String) {
     graph.initializer.iter_mut().for_each(weight);
     let conversions = Conversions::of(graph);
     // For what is read in both ways the name of the rounded one.
@@ -215,6 +230,14 @@ fn inside(graph: &mut GraphProto, fresh: &mut impl FnMut(&str) -> String) {
             && let Some(rounded) = rounded.get(of)
         {
             of.clone_from(rounded);
+        }
+        if is_to(&node, DOUBLE)
+            && let Some(of) = node.input.first_mut().filter(|of| halves.contains(of))
+        {
+            let half = fresh(of);
+            let wide = std::mem::replace(of, half.clone());
+            nodes.extend([cast(wide, half, FLOAT16), node]);
+            continue;
         }
         if let Some(output) = node.output.first().filter(|output| conversions.is_only_taken(output)).cloned() {
             nodes.extend(round(node, fresh(&output), output));
@@ -231,8 +254,9 @@ fn inside(graph: &mut GraphProto, fresh: &mut impl FnMut(&str) -> String) {
             }
             attribute.t.as_mut().into_iter().for_each(weight);
             if let Some(body) = &mut attribute.g {
+                let halves = Halves::of(body, Some(halves));
                 body.input.iter_mut().chain(&mut body.output).for_each(declare);
-                inside(body, fresh);
+                inside(body, &halves, fresh);
             }
         }
         nodes.push(node);
@@ -324,6 +348,61 @@ mod tests {
         let rounded = TensorData::from([1f32, f32::INFINITY]);
         // The difference is that of the exact numbers: of infinities there is none.
         assert_eq!(found, [rounded, TensorData::from([0f32, 0.0])]);
+    }
+
+    #[test]
+    fn a_conversion_to_float64_rounds_to_float16_first() {
+        let begin = || {
+            let author = Author::new(17).input_of(FLOAT16, "x", &[2, 2]).output_of(DOUBLE, "y", &[2, 2]);
+            author.floats("wide", &[2, 2], &[1.0, 300.0, 1.0, 300.0]).node(
+                "Cast",
+                &["wide"],
+                &["w"],
+                &[("to", Int(10))],
+            )
+        };
+        let double = |author: Author, of: &str| author.node("Cast", &[of], &["y"], &[("to", Int(11))]);
+        let x = || {
+            let x = [2048.0, 1.0, 200.0, 200.0].map(f16::from_f32);
+            vec![TensorData::new(x.to_vec(), [2, 2])]
+        };
+        // 2049 and 614700 are no float16; 120000 is beyond all of them.
+        let expected = [TensorData::from([[2048f64, f64::INFINITY], [400.0, f64::INFINITY]])];
+        let product = || begin().node("MatMul", &["x", "w"], &["p"], &[]);
+        assert_eq!(double(product(), "p").answer(x()).unwrap(), expected);
+        let moved = product().node("Transpose", &["p"], &["t"], &[]).node("Transpose", &["t"], &["u"], &[]);
+        assert_eq!(double(moved, "u").answer(x()).unwrap(), expected);
+        let branch =
+            |of: &str| Author::new(17).output_of(FLOAT16, "z", &[2, 2]).node("Identity", &[of], &["z"], &[]).body();
+        let branches = [("then_branch", Body(branch("p"))), ("else_branch", Body(branch("x")))];
+        let chosen = product().node("ReduceMax", &["x"], &["m"], &[("keepdims", Int(0))]);
+        let chosen = chosen.node("Cast", &["m"], &["c"], &[("to", Int(9))]).node("If", &["c"], &["i"], &branches);
+        assert_eq!(double(chosen, "i").answer(x()).unwrap(), expected);
+        let inner = |of: &str| {
+            let author = Author::new(17).output_of(DOUBLE, "z", &[2, 2]);
+            author.node("Cast", &[of], &["z"], &[("to", Int(11))]).body()
+        };
+        let branches = [("then_branch", Body(inner("p"))), ("else_branch", Body(inner("x")))];
+        let chosen = product().node("ReduceMax", &["x"], &["m"], &[("keepdims", Int(0))]);
+        let chosen = chosen.node("Cast", &["m"], &["c"], &[("to", Int(9))]).node("If", &["c"], &["y"], &branches);
+        assert_eq!(chosen.answer(x()).unwrap(), expected, "in a body");
+    }
+
+    #[test]
+    fn numbers_of_other_types_are_converted_to_float64_as_they_are() {
+        let author = Author::new(17).input_of(FLOAT16, "x", &[1, 2100]).output_of(DOUBLE, "y", &[1, 1]);
+        let author = author.ints("one", &[1], &[1]).node("Neg", &["x"], &["n"], &[]);
+        let author = author.node("TopK", &["n", "one"], &["most", "at"], &[]);
+        let author = author.node("Cast", &["at"], &["y"], &[("to", Int(11))]);
+        let mut x = vec![f16::ONE; 2100];
+        x[2049] = f16::NEG_ONE;
+        assert_eq!(author.answer(vec![TensorData::new(x, [1, 2100])]).unwrap(), [TensorData::from([[2049f64]])]);
+        let author = Author::new(17).input_of(FLOAT16, "x", &[1]).output_of(DOUBLE, "y", &[1]);
+        let author = author.node("Neg", &["x"], &["n"], &[]).node("Cast", &["n"], &["f"], &[("to", Int(1))]);
+        let author = author.floats("third", &[1], &[1.0 / 3.0]).node("Mul", &["f", "third"], &["p"], &[]);
+        let author = author.node("Cast", &["p"], &["y"], &[("to", Int(11))]);
+        let third = f64::from(-1f32 / 3.0);
+        assert_eq!(author.answer(vec![halves(&[1.0])]).unwrap(), [TensorData::from([third])]);
     }
 
     #[test]

@@ -22,6 +22,8 @@ use file::Graph;
 const ROWS: usize = 3;
 /// Largest difference, as a part of an output's largest number. Joined nodes add in another order.
 const NOISE: f64 = 1e-3;
+/// One graph of this many is also run on numbers that are NaN, and one on infinite ones.
+const SPOILT: u64 = 4;
 /// What an output's largest number counts as at least.
 const LEAST: f64 = 0.05;
 
@@ -116,7 +118,8 @@ fn answers(file: &[u8], rules: &[Rule], graph: &Graph, seed: u64) -> Result<Answ
             let dims = &graph.dims[name];
             let width: usize = dims.iter().product();
             // The same first row in a batch as alone.
-            let numbers: Vec<f32> = (0..ROWS * width).map(|_| dice.random_range(-2.0..2.0)).collect();
+            let mut numbers: Vec<f32> = (0..ROWS * width).map(|_| dice.random_range(-2.0..2.0)).collect();
+            spoil(&mut numbers, width, seed, &mut dice);
             TensorData::new(numbers[..rows * width].to_vec(), [&[rows][..], dims].concat())
         });
         let outputs = compiled.run(inputs.collect()).map_err(|e| e.to_string())?;
@@ -125,9 +128,28 @@ fn answers(file: &[u8], rules: &[Rule], graph: &Graph, seed: u64) -> Result<Answ
     Ok([run(ROWS)?, run(1)?])
 }
 
+/// Puts NaN or infinity, if the seed wants one of them, in some rows: in one place or everywhere.
+fn spoil(numbers: &mut [f32], width: usize, seed: u64, dice: &mut StdRng) {
+    let number = match seed % SPOILT {
+        1 => f32::NAN,
+        3 => f32::INFINITY,
+        _ => return,
+    };
+    for row in numbers.chunks_mut(width) {
+        let at = dice.random_range(0..width);
+        match dice.random_range(0..4) {
+            0 => row.fill(number),
+            1 => row[at] = number,
+            2 => row[at] = -number,
+            _ => {}
+        }
+    }
+}
+
 fn difference([plain, plain_row]: &Answers, [joined, joined_row]: &Answers) -> Option<String> {
     let far = |a: &[f32], b: &[f32]| {
         let scale = b.iter().filter(|x| x.is_finite()).fold(LEAST, |most, &x| most.max(f64::from(x).abs()));
+        // Added in another order, infinities of both signs may or may not meet.
         let same = |a: f32, b: f32| a == b || !(a.is_finite() || b.is_finite());
         let near = |a: f32, b: f32| (f64::from(a) - f64::from(b)).abs() <= NOISE * scale;
         let far = |(a, b): (&f32, &f32)| !same(*a, *b) && !near(*a, *b);

@@ -52,6 +52,6 @@ pub(super) fn vectorized<W: WithSimd>(work: W) -> W::Output {
 
 /// Numbers between -1 and 1 that look like chance.
 #[cfg(test)]
-fn numbers(count: usize, seed: usize) -> Vec<f32> {
+pub(crate) fn numbers(count: usize, seed: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 7919 + seed * 104_729) % 2003) as f32 / 1001.0 - 1.0).collect()
 }

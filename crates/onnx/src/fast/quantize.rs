@@ -41,9 +41,10 @@ pub(crate) struct Scales<'a> {
     pub(crate) inner: usize,
 }
 
-/// saturate(round(x / scale) + zero), rounded half to even; what is no number becomes the zero point.
-pub(crate) fn quantize<E: Small>(x: &[f32], by: Scales<'_>, y: &mut [E]) {
-    vectorized(Quantize { x, by, y });
+/// Writes saturate(round(x / scale) + zero), rounded half to even, and returns whether `x` has a NaN, which no integer stands for.
+/// A NaN is written as the zero point.
+pub(crate) fn quantize<E: Small>(x: &[f32], by: Scales<'_>, y: &mut [E]) -> bool {
+    vectorized(Quantize { x, by, y })
 }
 
 /// saturate(round(sum · scale) + zero), rounded half to even, of rows whose columns have a scale each.
@@ -66,20 +67,24 @@ struct Quantize<'a, E> {
 const ROUND: f32 = 12_582_912.0;
 
 impl<E: Small> WithSimd for Quantize<'_, E> {
-    type Output = ();
+    type Output = bool;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, _: S) -> bool {
         let Quantize { x, by, y } = self;
         let inner = by.inner.max(1);
         let columns = by.scales.iter().zip(by.zeros).cycle();
+        // As wide as a float, so that it is kept in the lanes of a vector.
+        let mut has_nan = 0u32;
         for ((x, y), (&scale, &zero)) in x.chunks(inner).zip(y.chunks_mut(inner)).zip(columns) {
             let counter = Counter::of::<E>(zero);
             for (x, y) in x.iter().zip(y) {
+                has_nan |= u32::from(x.is_nan());
                 let x = x / scale;
                 *y = counter.count(if x.is_nan() { 0.0 } else { x });
             }
         }
+        has_nan != 0
     }
 }
 
@@ -151,30 +156,74 @@ impl<E: Small> WithSimd for Dequantize<'_, E> {
     }
 }
 
-/// The least and the greatest of some numbers and zero.
-pub(crate) fn range(x: &[f32]) -> (f32, f32) {
-    struct Range<'a>(&'a [f32]);
-    impl WithSimd for Range<'_> {
-        type Output = (f32, f32);
+/// The interval that covers zero and the numbers of a tensor; its ends are NaN if one of the numbers is, since no scale covers that.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Extent {
+    least: f32,
+    greatest: f32,
+}
 
-        #[inline(always)]
-        fn with_simd<S: Simd>(self, _: S) -> (f32, f32) {
-            let (mut least, mut greatest) = ([0f32; 32], [0f32; 32]);
-            let (chunks, rest) = self.0.as_chunks::<32>();
-            let mut visit = |chunk: &[f32]| {
-                for ((x, least), greatest) in chunk.iter().zip(&mut least).zip(&mut greatest) {
-                    *least = if *x < *least { *x } else { *least };
-                    *greatest = if *x > *greatest { *x } else { *greatest };
-                }
-            };
-            for chunk in chunks.iter() {
-                visit(chunk);
-            }
-            visit(rest);
-            (least.into_iter().fold(0.0, f32::min), greatest.into_iter().fold(0.0, f32::max))
-        }
+impl Extent {
+    /// Covers zero alone.
+    pub(crate) const ZERO: Extent = Extent { least: 0.0, greatest: 0.0 };
+    const NAN: Extent = Extent { least: f32::NAN, greatest: f32::NAN };
+
+    /// Covers zero and these numbers.
+    pub(crate) fn of(x: &[f32]) -> Extent {
+        vectorized(Span(x))
     }
-    vectorized(Range(x))
+
+    /// Covers `x` as well.
+    pub(crate) fn with(self, x: f32) -> Extent {
+        self.and(if x.is_nan() { Extent::NAN } else { Extent { least: x.min(0.0), greatest: x.max(0.0) } })
+    }
+
+    /// Covers what either of the two covers.
+    pub(crate) fn and(self, other: Extent) -> Extent {
+        if self.least.is_nan() || other.least.is_nan() {
+            return Extent::NAN;
+        }
+        Extent { least: self.least.min(other.least), greatest: self.greatest.max(other.greatest) }
+    }
+
+    /// Returns the scale and the zero point of bytes that stand for the interval. The scale of NaN is NaN, as in ONNX's reference
+    /// implementation, so every number that the bytes stand for is NaN.
+    pub(crate) fn scale(self) -> (f32, u8) {
+        let Extent { least, greatest } = self;
+        let scale = if greatest == least { 1.0 } else { (greatest - least) / 255.0 };
+        // A NaN becomes 0.
+        (scale, (-least / scale).round_ties_even() as u8)
+    }
+}
+
+struct Span<'a>(&'a [f32]);
+
+impl WithSimd for Span<'_> {
+    type Output = Extent;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) -> Extent {
+        const LANES: usize = 32;
+        let (mut least, mut greatest, mut has_nan) = ([0f32; LANES], [0f32; LANES], [0u32; LANES]);
+        let (chunks, rest) = self.0.as_chunks::<LANES>();
+        let mut visit = |chunk: &[f32]| {
+            let lanes = least.iter_mut().zip(&mut greatest).zip(&mut has_nan);
+            for (x, ((least, greatest), has_nan)) in chunk.iter().zip(lanes) {
+                *least = if *x < *least { *x } else { *least };
+                *greatest = if *x > *greatest { *x } else { *greatest };
+                *has_nan |= u32::from(x.is_nan());
+            }
+        };
+        for chunk in chunks.iter() {
+            visit(chunk);
+        }
+        visit(rest);
+        if has_nan.into_iter().any(|lane| lane != 0) {
+            return Extent::NAN;
+        }
+        let (least, greatest) = (least.into_iter().fold(0.0, f32::min), greatest.into_iter().fold(0.0, f32::max));
+        Extent { least, greatest }
+    }
 }
 
 #[cfg(test)]
@@ -191,7 +240,8 @@ mod tests {
                 let zeros = &zeros[..scales.len()];
                 let by = Scales { scales, zeros, inner };
                 let mut y = vec![E::default(); count];
-                quantize(&x, by, &mut y);
+                assert!(quantize(&x, by, &mut y), "there is a NaN");
+                assert!(!quantize(&x[4..], by, &mut vec![E::default(); count - 4]), "infinities are numbers");
                 let mut back = vec![f32::NAN; count];
                 dequantize(&y, by, &mut back);
                 for i in 0..count {
@@ -224,11 +274,32 @@ mod tests {
     }
 
     #[test]
-    fn a_range_covers_all_numbers_and_zero() {
+    fn an_extent_covers_all_numbers_and_zero() {
         for count in [0, 1, 31, 32, 100] {
             let x: Vec<f32> = numbers(count, 1).iter().map(|x| x + 0.5).collect();
-            let expected = x.iter().fold((0f32, 0f32), |(a, b), &x| (a.min(x), b.max(x)));
-            assert_eq!(range(&x), expected, "{count}");
+            let (least, greatest) = x.iter().fold((0f32, 0f32), |(a, b), &x| (a.min(x), b.max(x)));
+            assert_eq!(Extent::of(&x), Extent { least, greatest }, "{count}");
+            assert_eq!(x.iter().fold(Extent::ZERO, |extent, &x| extent.with(x)), Extent { least, greatest }, "{count}");
+            let (scale, zero) = Extent::of(&x).scale();
+            assert!(count == 0 || (scale * 255.0 - (greatest - least)).abs() < 1e-6, "{count}");
+            assert_eq!(zero, (-least / scale).round_ties_even() as u8);
+        }
+        assert_eq!(Extent::ZERO.scale(), (1.0, 0));
+    }
+
+    #[test]
+    fn a_nan_anywhere_has_a_scale_of_nan() {
+        for count in [1, 31, 32, 100] {
+            for at in [0, count / 2, count - 1] {
+                let mut x = numbers(count, 1);
+                x[at] = f32::NAN;
+                let (scale, zero) = Extent::of(&x).scale();
+                assert!(scale.is_nan(), "{at} of {count}");
+                assert_eq!(zero, 0);
+                let one_by_one = x.iter().fold(Extent::ZERO, |extent, &x| extent.with(x));
+                assert!(one_by_one.and(Extent::ZERO).scale().0.is_nan(), "{at} of {count}");
+                assert!(Extent::ZERO.and(one_by_one).scale().0.is_nan(), "{at} of {count}");
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::integers::Integers;
-use super::quantize::{Scales, quantize, range};
+use super::quantize::{Extent, Scales, quantize};
 use super::vectorized;
 
 /// Lines that are multiplied at a time.
@@ -28,7 +28,7 @@ impl Rounded {
     }
 
     /// Multiplies `x`, `[steps, rows, terms]`, whose rows are rounded each by a scale of its own for all steps: rows know nothing
-    /// of each other. `added` has the shape of the result.
+    /// of each other, and a row with a NaN becomes NaN in all steps. `added` has the shape of the result.
     pub(crate) fn run(&self, x: &[f32], rows: usize, added: Option<&[f32]>, y: &mut [f32]) {
         let [terms, width] = self.size();
         if terms == 0 || y.is_empty() {
@@ -37,11 +37,9 @@ impl Rounded {
         let (mut bytes, mut by_row) = (vec![0u8; x.len()], Vec::with_capacity(rows));
         let mut zeros = vec![0; x.len() / terms];
         for row in 0..rows {
-            let ends = x.chunks_exact(terms).skip(row).step_by(rows).map(range);
-            let (least, greatest) =
-                ends.fold((0f32, 0f32), |(a, b), (least, greatest)| (a.min(least), b.max(greatest)));
-            let scale = if greatest == least { 1.0 } else { (greatest - least) / 255.0 };
-            let zero = (-least / scale).round_ties_even().clamp(0.0, 255.0) as i32;
+            let lines = x.chunks_exact(terms).skip(row).step_by(rows);
+            let (scale, zero) = lines.fold(Extent::ZERO, |extent, line| extent.and(Extent::of(line))).scale();
+            let zero = i32::from(zero);
             let by = Scales { scales: &[scale], zeros: &[zero], inner: terms };
             let steps = x.chunks_exact(terms).zip(bytes.chunks_exact_mut(terms)).skip(row).step_by(rows);
             for (x, bytes) in steps {
@@ -134,12 +132,16 @@ mod tests {
     }
 
     #[test]
-    fn zeros_and_what_is_no_number_do_no_harm() {
+    fn a_row_of_zeros_is_zero_and_a_nan_makes_its_own_row_nan() {
         let rounded = Rounded::new(Integers::new(&[1i8, 2], [2, 1], &[0]), vec![1.0], None);
         let mut y = [f32::NAN; 1];
         rounded.run(&[0.0, 0.0], 1, None, &mut y);
         assert_eq!(y, [0.0]);
-        rounded.run(&[f32::NAN, 1.0], 1, None, &mut y);
-        assert_eq!(y, [2.0]);
+        // Two steps of three rows, of which the second has a NaN in the second step.
+        let x = [255.0, 0.0, 2.0, 2.0, 510.0, 2.0, 1.0, 3.0, f32::NAN, 2.0, 4.0, 0.0];
+        let mut y = [0.0; 6];
+        rounded.run(&x, 3, None, &mut y);
+        assert_eq!(y.map(f32::is_nan), [false, true, false, false, true, false]);
+        assert_eq!([y[0], y[2], y[3], y[5]], [255.0, 514.0, 7.0, 4.0]);
     }
 }

@@ -71,6 +71,50 @@ fn fold(row: &[f32], start: f32, f: impl Fn(f32, f32) -> f32, join: impl Fn(f32,
     lanes.into_iter().fold(start, join)
 }
 
+/// Mean and variance of a row.
+#[derive(Clone, Copy)]
+struct Moments {
+    /// A float next to the mean.
+    near: f32,
+    /// The distance from `near` to the mean, which need not be a float.
+    rest: f32,
+    variance: f32,
+}
+
+impl Moments {
+    /// Measures a row in two visits. Both sum distances, first to one of the numbers and then to the mean: they are as small as the row
+    /// is narrow, so the moments of a row far from zero are as exact as those of one around it.
+    #[inline(always)]
+    fn of(row: &[f32]) -> Moments {
+        let count = row.len() as f32;
+        let first = row.first().copied().unwrap_or_default();
+        let near = first + fold(row, 0.0, |a, b| a + (b - first), |a, b| a + b) / count;
+        let (chunks, last) = row.as_chunks::<LANES>();
+        let (mut sums, mut squares) = ([0.0; LANES], [0.0; LANES]);
+        let mut visit = |chunk: &[f32]| {
+            for ((sum, square), x) in sums.iter_mut().zip(&mut squares).zip(chunk) {
+                let distance = x - near;
+                *sum += distance;
+                *square += distance * distance;
+            }
+        };
+        for chunk in chunks {
+            visit(chunk);
+        }
+        visit(last);
+        let [rest, square] = [sums, squares].map(|lanes: [f32; LANES]| lanes.into_iter().sum::<f32>() / count);
+        let variance = square - rest * rest;
+        // Rounding may leave less than nothing; NaN stays.
+        Moments { near, rest, variance: if variance < 0.0 { 0.0 } else { variance } }
+    }
+
+    /// The distance from the mean to a number of the row.
+    #[inline(always)]
+    fn centred(&self, x: f32) -> f32 {
+        (x - self.near) - self.rest
+    }
+}
+
 /// The largest number of a row.
 #[inline(always)]
 fn largest(row: &[f32]) -> f32 {
@@ -138,20 +182,18 @@ impl WithSimd for LayerNorm<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let LayerNorm { piece, scale, shift, epsilon } = self;
-        let count = scale.len() as f32;
         for row in piece.chunks_exact_mut(scale.len()) {
-            let mean = fold(row, 0.0, |a, b| a + b, |a, b| a + b) / count;
-            let variance = fold(row, 0.0, |a, b| a + (b - mean) * (b - mean), |a, b| a + b) / count;
-            let factor = 1.0 / (variance + epsilon).sqrt();
+            let moments = Moments::of(row);
+            let factor = 1.0 / (moments.variance + epsilon).sqrt();
             match shift {
                 None => {
                     for (x, s) in row.iter_mut().zip(scale) {
-                        *x = (*x - mean) * factor * s;
+                        *x = moments.centred(*x) * factor * s;
                     }
                 }
                 Some(shift) => {
                     for ((x, s), b) in row.iter_mut().zip(scale).zip(shift) {
-                        *x = (*x - mean) * factor * s + b;
+                        *x = moments.centred(*x) * factor * s + b;
                     }
                 }
             }
@@ -174,14 +216,17 @@ impl WithSimd for Standardize<'_> {
     fn with_simd<S: Simd>(self, _: S) {
         let Standardize { piece, width, epsilon, centred, moments } = self;
         for (row, moments) in piece.chunks_exact_mut(width).zip(moments) {
-            let count = width as f32;
-            let mean = if centred { fold(row, 0.0, |a, b| a + b, |a, b| a + b) / count } else { 0.0 };
-            let variance = fold(row, 0.0, |a, b| a + (b - mean) * (b - mean), |a, b| a + b) / count;
-            let factor = 1.0 / (variance + epsilon).sqrt();
+            let found = if centred {
+                Moments::of(row)
+            } else {
+                let square = fold(row, 0.0, |a, b| a + b * b, |a, b| a + b) / width as f32;
+                Moments { near: 0.0, rest: 0.0, variance: square }
+            };
+            let factor = 1.0 / (found.variance + epsilon).sqrt();
             for x in row.iter_mut() {
-                *x = (*x - mean) * factor;
+                *x = found.centred(*x) * factor;
             }
-            *moments = [mean, factor];
+            *moments = [found.near + found.rest, factor];
         }
     }
 }
@@ -262,6 +307,75 @@ mod tests {
                     let expected = (x[j] - mean) / (variance + 1e-5).sqrt() * scale[j] + shift[j];
                     assert!((y[j] - expected).abs() < 1e-5, "{width}: {} {expected}", y[j]);
                 }
+            }
+        }
+    }
+
+    /// Rows far from zero, and narrow: on one number, on neighbouring floats, and spread a little.
+    fn narrow_rows(width: usize) -> Vec<Vec<f32>> {
+        let mut rows = Vec::new();
+        for offset in [1000.1f32, -0.1, 65_504.3, 3e6, 16_777_215.0, 1e-3] {
+            rows.push(vec![offset; width]);
+            rows.push((0..width).map(|i| if i % 3 == 0 { offset } else { offset.next_up() }).collect());
+            for spread in [1e-4, 1e-2, 1.0] {
+                rows.push(numbers(width, 1).iter().map(|x| offset + x * spread * offset.abs().sqrt()).collect());
+            }
+        }
+        rows
+    }
+
+    /// The mean of a row in double precision, and what its distances are multiplied by.
+    fn exact(row: &[f32], epsilon: f32) -> [f64; 2] {
+        let mean = row.iter().map(|&x| f64::from(x)).sum::<f64>() / row.len() as f64;
+        let variance = row.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / row.len() as f64;
+        [mean, 1.0 / (variance + f64::from(epsilon)).sqrt()]
+    }
+
+    #[test]
+    fn narrow_rows_far_from_zero_are_as_exact_as_others() {
+        for width in [1, 3, 16, 50, 768, 12_544] {
+            let ones = vec![1.0; width];
+            for (row, epsilon) in narrow_rows(width).iter().flat_map(|row| [1e-5, 1e-12].map(|epsilon| (row, epsilon)))
+            {
+                let [mean, factor] = exact(row, epsilon);
+                let (mut layer, mut standard) = (row.clone(), row.clone());
+                layer_norm(&mut layer, &ones, None, epsilon);
+                let [found_mean, found_factor] = standardize(&mut standard, width, epsilon, true)[0];
+                let largest = row.iter().fold(0f32, |most, x| most.max(x.abs()));
+                let off = (f64::from(found_mean) - mean).abs();
+                assert!(off <= 1e-7 * f64::from(largest), "{width}: a mean of {found_mean} for {mean}");
+                let off = (f64::from(found_factor) / factor - 1.0).abs();
+                assert!(off < 1e-3, "{width}, {}: a factor of {found_factor} for {factor}", row[0]);
+                for ((x, layer), standard) in row.iter().zip(&layer).zip(&standard) {
+                    let expected = (f64::from(*x) - mean) * factor;
+                    for found in [layer, standard] {
+                        let off = (f64::from(*found) - expected).abs();
+                        assert!(off <= 1e-3 * (1.0 + expected.abs()), "{width}, {x}: {found} for {expected}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_of_equal_numbers_is_normalised_to_zeros() {
+        for (width, x) in [(64, 1000.1f32), (768, -3333.3), (12_544, 0.1)] {
+            let mut y = vec![x; width];
+            layer_norm(&mut y, &vec![1.0; width], None, 1e-5);
+            assert!(y.iter().all(|y| *y == 0.0), "{width} of {x}: {}", y[0]);
+        }
+    }
+
+    #[test]
+    fn a_nan_or_an_infinity_makes_its_own_row_nan() {
+        for none in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let (mut x, ones) = (numbers(3 * 50, 1), vec![1.0; 50]);
+            x[50 + 33] = none;
+            let (mut layer, mut standard) = (x.clone(), x.clone());
+            layer_norm(&mut layer, &ones, None, 1e-5);
+            standardize(&mut standard, 50, 1e-5, true);
+            for y in [layer, standard] {
+                y.iter().enumerate().for_each(|(i, y)| assert_eq!(y.is_nan(), i / 50 == 1, "{none} at {i}"));
             }
         }
     }

@@ -5,6 +5,8 @@
 
 mod gelu;
 mod layer_norm;
+#[cfg(test)]
+mod nan;
 mod net;
 mod node;
 mod normalization;

@@ -1,11 +1,11 @@
 //! Batch normalisation: a scale and a shift for each channel.
 
-use burn_backend::ops::{FloatTensorOps, ModuleOps};
+use burn_backend::ops::FloatTensorOps;
 use burn_backend::{DType, Shape, TensorMetadata};
 use burn_dispatch::DispatchDevice;
 
 use super::along::{elements_of, value_of};
-use super::norm_layers::{cast, wide};
+use super::norm_layers::{cast, centred, wide};
 use super::{Build, Kernel, Operator};
 use crate::fast::activation::scaled;
 use crate::fast::rows::layer_norm;
@@ -26,11 +26,8 @@ pub(super) fn joined(build: &mut Build<'_>, epsilon: f32) -> Result<Kernel, OpEr
     Ok(Kernel::one(move |mut args| {
         let x = args.float(0)?;
         let dims = x.shape().to_vec();
-        if dims.last() != Some(&width) {
+        let Some((scale, shift)) = columns.as_ref().filter(|_| dims.last() == Some(&width)) else {
             return broadcast(x, [&scale, &shift], epsilon);
-        }
-        let Some((scale, shift)) = &columns else {
-            return Ok(Value::Float(B::layer_norm(x, scale.clone(), Some(shift.clone()), f64::from(epsilon))));
         };
         let mut numbers = floats::into_vec(x)?;
         layer_norm(&mut numbers, scale.as_slice(), Some(shift.as_slice()), epsilon);
@@ -38,8 +35,8 @@ pub(super) fn joined(build: &mut Build<'_>, epsilon: f32) -> Result<Kernel, OpEr
     }))
 }
 
-/// The same where the columns of `x` and those of the scale are not as many: one of them is broadcast, as in the sums and
-/// products that were written out.
+/// The same by operations of the device. If the columns of `x` and those of the scale are not as many, one of them is broadcast, as
+/// in the sums and products that were written out.
 fn broadcast(x: Handle, columns: [&Handle; 2], epsilon: f32) -> Result<Value, OpError> {
     let Some(last) = x.shape().num_dims().checked_sub(1) else {
         return Err(OpError::new("a single number has no axis to be normalised over"));
@@ -53,8 +50,7 @@ fn broadcast(x: Handle, columns: [&Handle; 2], epsilon: f32) -> Result<Value, Op
     if width != 1 && found != 1 {
         return Err(OpError(format!("{width} columns do not fit {found}")));
     }
-    let mean = B::float_mean_dim(x.clone(), last);
-    let centred = B::float_sub(x, mean);
+    let (centred, _) = centred(x, |x| B::float_mean_dim(x, last));
     let variance = B::float_mean_dim(B::float_mul(centred.clone(), centred.clone()), last);
     let root = B::float_sqrt(B::float_add_scalar(variance, epsilon.into()));
     let scaled = B::float_mul(B::float_div(centred, root), scale);
@@ -128,28 +124,29 @@ fn computed(build: &mut Build<'_>, training: bool) -> Result<Kernel, OpError> {
             [_, channels, ..] if !dims.contains(&0) => channels,
             _ => return Err(OpError(format!("no channels can be normalised in the shape {dims:?}"))),
         };
-        let x = cast(x, wide(kind));
+        let mut x = cast(x, wide(kind));
         let mut laid = vec![1; dims.len()];
         laid[1] = channels;
         let mut column =
             |i: usize| Ok::<Handle, OpError>(cast(args.take(i)?.reshape(laid.clone())?.float()?, wide(kind)));
-        let (scale, shift, mut mean, mut variance) = (column(1)?, column(2)?, column(3)?, column(4)?);
+        let (scale, shift, mean, mut variance) = (column(1)?, column(2)?, column(3)?, column(4)?);
         let mut running = Vec::new();
         if training {
             let over = |x: Handle| (0..dims.len()).filter(|&i| i != 1).fold(x, B::float_mean_dim);
-            let batch_mean = over(x.clone());
-            let distance = B::float_sub(x.clone(), batch_mean.clone());
-            let batch_variance = over(B::float_mul(distance.clone(), distance));
+            let (distance, batch_mean) = centred(x, over);
+            let batch_variance = over(B::float_mul(distance.clone(), distance.clone()));
             for (old, new) in [(mean, &batch_mean), (variance, &batch_variance)] {
                 let old = B::float_mul_scalar(old, momentum.into());
                 let next = B::float_add(old, B::float_mul_scalar(new.clone(), (1.0 - momentum).into()));
                 let next = B::float_reshape(next, Shape::from(vec![channels]));
                 running.push(Value::Float(cast(next, kind)));
             }
-            (mean, variance) = (batch_mean, batch_variance);
+            (x, variance) = (distance, batch_variance);
+        } else {
+            x = B::float_sub(x, mean);
         }
         let spread = B::float_sqrt(B::float_add_scalar(variance, epsilon.into()));
-        let y = B::float_mul(B::float_div(B::float_sub(x, mean), spread), scale);
+        let y = B::float_mul(B::float_div(x, spread), scale);
         let y = cast(B::float_add(y, shift), kind);
         Ok([vec![Value::Float(y)], running].concat())
     }))

@@ -10,7 +10,7 @@ use super::host::{self, Narrow, for_int};
 use super::linear::matmul;
 use super::{Args, Build, Kernel, Operator};
 use crate::fast::integers::Integers;
-use crate::fast::quantize::{self, Scales};
+use crate::fast::quantize::{self, Extent, Scales};
 use crate::floats::{self, Floats};
 use crate::memory;
 use crate::value::{Backend as B, Handle, OpError, Value, axis, elements};
@@ -93,7 +93,8 @@ fn quantize(build: &mut Build<'_>) -> Result<Kernel, OpError> {
     }))
 }
 
-/// saturate(round(x / scale) + zero), rounded half to even.
+/// Returns saturate(round(x / scale) + zero), rounded half to even. A NaN is an error: the integer that took its place would be as
+/// good as any other number from there on.
 pub(super) fn quantized(
     x: Value,
     scale: Value,
@@ -112,11 +113,14 @@ pub(super) fn quantized(
                 let zeros = small_zeros(&zeros);
                 let by = Scales { scales: &scale, zeros: &zeros, inner };
                 let mut y = vec![<$element>::default(); elements(&dims)?];
-                match &x {
+                let has_nan = match &x {
                     Value::Float(handle) if let Some(x) = Floats::of(handle) => {
                         quantize::quantize(x.as_slice(), by, &mut y)
                     }
                     _ => quantize::quantize(&host::read::<f32>(x)?, by, &mut y),
+                };
+                if has_nan {
+                    return Err(no_integer());
                 }
                 return Value::from_data(TensorData::new(y, dims), device);
             }};
@@ -131,10 +135,18 @@ pub(super) fn quantized(
     }
     let places = grain.places(&dims, &scales)?;
     let x = host::read::<f32>(x)?;
+    if x.iter().any(|x| x.is_nan()) {
+        return Err(no_integer());
+    }
     for_int!(to, E => {
         let numbers = x.iter().zip(places).map(|(x, at)| saturated::<E>(x / scale[at], zeros[at])).collect::<Vec<E>>();
         Value::from_data(TensorData::new(numbers, dims), device)
     })
+}
+
+/// The error for a NaN that is to be quantised.
+fn no_integer() -> OpError {
+    OpError::new("cannot quantise NaN: no integer represents it; send finite inputs")
 }
 
 fn saturated<E: Narrow<Wide = i128>>(x: f32, zero: i128) -> E {
@@ -214,13 +226,12 @@ pub(super) fn dequantized(
     Value::from_data(TensorData::new(numbers, dims), device)?.cast(to, device)
 }
 
-/// Quantises by a scale that just covers the numbers and zero; gives the scale and the zero point as well.
+/// Quantises by a scale that just covers the numbers and zero; gives the scale and the zero point as well. With a NaN among the
+/// numbers the scale is NaN, and so is all that is computed with it.
 fn dynamic(x: Value, device: &DispatchDevice) -> Result<Vec<Value>, OpError> {
     let dims = x.shape();
     let x = host::read::<f32>(Value::Float(x.float()?).cast(DType::F32, device)?)?;
-    let (least, greatest) = quantize::range(&x);
-    let scale = if greatest == least { 1.0 } else { (greatest - least) / 255.0 };
-    let zero: u8 = saturated(-least / scale, 0);
+    let (scale, zero) = Extent::of(&x).scale();
     let mut numbers = vec![0u8; x.len()];
     let by = Scales { scales: &[scale], zeros: &[zero.into()], inner: x.len() };
     quantize::quantize(&x, by, &mut numbers);
@@ -232,21 +243,19 @@ fn dynamic(x: Value, device: &DispatchDevice) -> Result<Vec<Value>, OpError> {
 }
 
 /// What is left of numbers that are quantised and back, each index along `axis` by a scale of its own: rows of a batch know
-/// nothing of each other.
+/// nothing of each other, and a row with a NaN is NaN.
 pub(super) fn by_row(x: Handle, axis: usize, device: &DispatchDevice) -> Result<Handle, OpError> {
     let (dims, kind) = (x.shape().to_vec(), x.dtype());
     let (rows, inner) = (dims[axis], dims[axis + 1..].iter().product::<usize>());
     let mut numbers = host::read::<f32>(Value::Float(x).cast(DType::F32, device)?)?;
-    let mut ends = vec![(0f32, 0f32); rows];
+    let mut extents = vec![Extent::ZERO; rows];
     let row = |i: usize| i / inner % rows;
     for (i, &x) in numbers.iter().enumerate() {
-        let (least, greatest) = ends[row(i)];
-        ends[row(i)] = (least.min(x), greatest.max(x));
+        extents[row(i)] = extents[row(i)].with(x);
     }
+    let scales: Vec<(f32, u8)> = extents.into_iter().map(Extent::scale).collect();
     for (i, x) in numbers.iter_mut().enumerate() {
-        let (least, greatest) = ends[row(i)];
-        let scale = if greatest == least { 1.0 } else { (greatest - least) / 255.0 };
-        let zero: u8 = saturated(-least / scale, 0);
+        let (scale, zero) = scales[row(i)];
         let number: u8 = saturated(*x / scale, zero.into());
         *x = (f32::from(number) - f32::from(zero)) * scale;
     }
