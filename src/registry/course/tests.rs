@@ -200,8 +200,7 @@ fn a_request_whose_values_change_the_form_of_its_outputs_is_run_whole() {
     };
     let mut runner = Squeeze::new();
     let requests = vec![request(1, 1.0), request(2, 0.0), request(3, 1.0)];
-    let (outcomes, course) =
-        outcomes(&mut runner, BatchSizes::ANY, None, Duration::MAX, requests).expect("answers");
+    let (outcomes, course) = outcomes(&mut runner, BatchSizes::ANY, None, Duration::MAX, requests).expect("answers");
     let shapes: Vec<_> =
         outcomes.into_iter().map(|o| o.expect("an answer").get("y").expect("y").shape().to_vec()).collect();
     assert_eq!(shapes, [vec![1, 2], vec![2, 2], vec![1, 6]], "behind an axis of 1 if it was whole");

@@ -125,7 +125,7 @@ impl Runner for Shaped {
 /// What each request gets, and the shapes of the first input in each run.
 fn serve(model: &Shaped, padding: Option<Arc<LengthRules>>, requests: Vec<Tensors>) -> (Vec<Outcome>, Vec<Vec<usize>>) {
     let (signature, sizes) = (Arc::new(model.signature.clone()), BatchSizes::ANY.clone());
-    let manner = Manner { signature, sizes, padding, may_refuse: true, most: Duration::MAX };
+    let manner = Manner { signature, sizes, padding, may_refuse: true, may_change_form: false, most: Duration::MAX };
     let (mut model, mut runs) = (model.clone(), Vec::new());
     let mut course = Course::new(Arc::new(manner), requests).unwrap();
     loop {
@@ -324,7 +324,7 @@ fn a_padded_row_that_the_model_names_is_run_without_padding_first() {
     let bad = Tensors::one("x0", Tensor::new(vec![1, 3], vec![1.0_f32, 2.0, 0.0]).unwrap());
     let requests = vec![model.request(&[5]), bad, model.request(&[9]), model.request(&[5])];
     let (signature, sizes) = (Arc::new(model.signature.clone()), BatchSizes::ANY.clone());
-    let manner = Manner { signature, sizes, padding, may_refuse: true, most: Duration::MAX };
+    let manner = Manner { signature, sizes, padding, may_refuse: true, may_change_form: false, most: Duration::MAX };
     let mut course = Course::new(Arc::new(manner), requests.clone()).unwrap();
     let mut naming = Naming(model.clone());
     let outcomes = loop {

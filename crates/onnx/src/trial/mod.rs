@@ -126,12 +126,11 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, Cause> {
         first.get_or_insert(attempt);
     }
     let has_run = first.is_some();
-    if let Some(attempt) = first {
-        if !bench.computes_several(&attempt)
-            && let Some(found) = bench.one_by_one(&attempt)
-        {
-            return Ok(bench.conclude(attempt, found, why));
-        }
+    if let Some(attempt) = first
+        && !bench.computes_several(&attempt)
+        && let Some(found) = bench.one_by_one(&attempt)
+    {
+        return Ok(bench.conclude(attempt, found, why));
     }
     // If nothing runs, that is what is wrong.
     bench.by_request(why.clone()).map_err(|error| if has_run { why.unwrap_or(error) } else { error })
