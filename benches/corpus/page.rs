@@ -22,7 +22,7 @@ cargo bench --bench corpus -- target/corpus --write
 ```
 
 - *right*: batches run as a whole.
-- *alone*: the answers are right, and rows run one at a time.
+- *alone*: the answers are right, and requests share no run.
 - *refused*: the model does not load, and uncork says why.
 
 Rows are random, so answers are compared as numbers. The difference is the largest of all rows, as a part of the output's largest

@@ -251,11 +251,7 @@ impl Model {
 
     /// How the rows of its requests are run.
     pub fn row_execution(&self) -> RowExecution {
-        match &self.alone {
-            _ if self.inner_signature.is_unbatched() => RowExecution::Whole,
-            Some(_) => RowExecution::OneByOne,
-            None => RowExecution::Batched,
-        }
+        RowExecution::of(&self.inner_signature, self.alone.is_none())
     }
 
     /// Why its requests share no batch, if they do not.

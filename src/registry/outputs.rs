@@ -18,6 +18,15 @@ pub enum RowExecution {
 }
 
 impl RowExecution {
+    /// Returns how a model with this signature runs rows, which `shares_batches` between requests or not.
+    pub(crate) fn of(signature: &Signature, shares_batches: bool) -> RowExecution {
+        match shares_batches {
+            _ if signature.is_unbatched() => RowExecution::Whole,
+            true => RowExecution::Batched,
+            false => RowExecution::OneByOne,
+        }
+    }
+
     /// The name that metadata and answers give it.
     pub fn label(self) -> &'static str {
         match self {

@@ -14,7 +14,7 @@ use crate::cli::profile::report::{digits, rate};
 use crate::cli::profile::{self, measure};
 use crate::onnx::{Described, Survey, Used};
 use crate::quote::{QuotedPlace, on_one_line, shown};
-use crate::registry::{self, Loaded, ModelSpec, Source};
+use crate::registry::{self, Loaded, ModelSpec, RowExecution, Source};
 use crate::runner::{Rows, TensorSpec};
 
 /// Kinds of operators that are named; the rest are counted.
@@ -36,10 +36,10 @@ pub(super) struct Findings {
 struct Served {
     inputs: Vec<TensorSpec>,
     outputs: Vec<TensorSpec>,
-    /// Why its rows are run one at a time, if they are.
+    /// Why requests share no batch, if they do not.
     alone: Option<String>,
-    /// Whether it has no rows at all.
-    is_unbatched: bool,
+    /// How the rows of a request are run.
+    rows: RowExecution,
     /// The lengths that were taken for free dimensions.
     assumed: Option<Vec<usize>>,
     /// Bytes that the values of one row have at most at one time: counted, not measured, and the same each time.
@@ -148,7 +148,7 @@ impl Served {
             inputs: loaded.signature.inputs.clone(),
             outputs: loaded.signature.outputs.clone(),
             alone: loaded.alone.clone(),
-            is_unbatched: loaded.signature.is_unbatched(),
+            rows: RowExecution::of(&loaded.signature, loaded.alone.is_none()),
             assumed: inputs.assumed.clone().filter(|_| spec.shapes.length.is_none()),
             row_bytes: loaded.row_bytes(),
             speed: Speed::of(loaded, &inputs, spec, budget),
@@ -161,11 +161,11 @@ impl Served {
         lines.extend(self.outputs.iter().map(|output| ("output", tensor(output))));
         lines.push((
             "rows",
-            match &self.alone {
-                None if self.is_unbatched => "there are none: each request is run as it is".to_owned(),
-                None => "share a batch: rows alone and together gave the same answers".to_owned(),
-                Some(why) if self.is_unbatched => format!("there are none, each request is run as it is: {why}"),
-                Some(why) => format!("run one at a time: {why}"),
+            match (self.rows, &self.alone) {
+                (RowExecution::Batched, _) => "share a batch: rows alone and together gave the same answers".to_owned(),
+                (RowExecution::Whole, None) => "each request runs whole".to_owned(),
+                (RowExecution::Whole, Some(why)) => format!("each request runs whole: {why}"),
+                (RowExecution::OneByOne, why) => format!("run one by one: {}", why.as_deref().unwrap_or_default()),
             },
         ));
         if let Some(lengths) = &self.assumed {
@@ -186,7 +186,7 @@ impl Served {
     /// `about 10.1 KiB of values for each row of a batch`
     fn memory(&self) -> Option<String> {
         let bytes = Some(self.row_bytes).filter(|&bytes| bytes > 0).map(size)?;
-        Some(match self.alone.is_some() || self.is_unbatched {
+        Some(match self.rows != RowExecution::Batched {
             true => format!("about {bytes} of values at one time"),
             false => format!("about {bytes} of values for each row of a batch"),
         })
@@ -195,11 +195,7 @@ impl Served {
     fn add_to(&self, all: &mut Value) {
         all["inputs"] = self.inputs.iter().map(tensor_json).collect();
         all["outputs"] = self.outputs.iter().map(tensor_json).collect();
-        all["rows"] = json!(match &self.alone {
-            _ if self.is_unbatched => "none",
-            Some(_) => "one at a time",
-            None => "batched",
-        });
+        all["rows"] = json!(self.rows.label());
         all["why_one_at_a_time"] = json!(self.alone);
         all["assumed_lengths"] = json!(self.assumed);
         all["bytes_per_row"] = json!(Some(self.row_bytes).filter(|&bytes| bytes > 0));
