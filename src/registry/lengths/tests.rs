@@ -34,6 +34,8 @@ struct Shaped {
     step: usize,
     /// No length is greater.
     most: usize,
+    /// Whether a length of 1 goes together with any.
+    broadcasts: bool,
     signature: Signature,
 }
 
@@ -45,7 +47,7 @@ impl Shaped {
             inputs,
             outputs: outputs.iter().enumerate().map(|(i, axes)| spec(format!("y{i}"), axes.len())).collect(),
         };
-        Shaped { sets, outputs, step: 1, most: usize::MAX, signature }
+        Shaped { sets, outputs, step: 1, most: usize::MAX, broadcasts: false, signature }
     }
 
     fn request(&self, lengths: &[usize]) -> Tensors {
@@ -76,7 +78,11 @@ impl Runner for Shaped {
             .collect();
         let mut lengths = BTreeMap::new();
         for (&set, (length, _)) in self.sets.iter().zip(&inputs) {
-            if *lengths.entry(set).or_insert(*length) != *length {
+            let known = lengths.entry(set).or_insert(*length);
+            if self.broadcasts && (*known == 1 || *length == 1) {
+                *known = (*known).max(*length);
+            }
+            if *known != *length && !(self.broadcasts && *length == 1) {
                 return Err(RunnerError::Input("lengths differ".into()));
             }
             if length % self.step != 0 || *length > self.most {
@@ -87,6 +93,7 @@ impl Runner for Shaped {
         let element = |set: usize, row: usize, at: usize| {
             let input = self.sets.iter().position(|of| *of == set).expect("each set has an input");
             let (length, data) = &inputs[input];
+            let at = if self.broadcasts && *length == 1 { 0 } else { at };
             if at < *length { data[row * length + at] } else { 0.0 }
         };
         let output = |(spec, axes): (&TensorSpec, &Vec<Axis>)| {
@@ -175,6 +182,20 @@ fn independent_lengths_are_learned_one_by_one_and_tied_ones_together() {
         let follows = |sets: &[usize]| sets.iter().map(|&set| vec![AxisLength::Follows(set)]).collect::<Vec<_>>();
         assert_eq!(rules.inputs, follows(&[0, 1, 0, 1, 2]), "{base:?}");
         assert_eq!(rules.outputs, [vec![AxisLength::Follows(1), AxisLength::Follows(0)], vec![AxisLength::Follows(2)]]);
+    }
+}
+
+#[test]
+fn a_length_of_one_that_broadcasts_hides_no_tie() {
+    let model = Shaped { broadcasts: true, ..Shaped::new(TIED.to_vec(), vec![vec![Axis::Of(0), Axis::Width(9)]]) };
+    for base in [1, 8] {
+        let padding = model.learn(&[base, base]).unwrap();
+        assert!(
+            padding.as_ref().is_some_and(|rules| rules.inputs == [[AxisLength::Follows(0)], [AxisLength::Follows(0)]])
+        );
+        let requests: Vec<Tensors> = [[5, 1], [9, 9], [1, 1], [4, 4]].map(|lengths| model.request(&lengths)).into();
+        let (outcomes, _) = serve(&model, padding, requests.clone());
+        assert_eq!(outcomes, alone(&model, &requests), "at {base}");
     }
 }
 

@@ -101,7 +101,8 @@ fn gelu(x: f32) -> f32 {
     // Below it the result is nearer to 0 than `erf` to -1, of which x would make something large.
     const LOWEST: f32 = -5.6;
     let y = 0.5 * x * (1.0 + erf(x * std::f32::consts::FRAC_1_SQRT_2));
-    if x < LOWEST { -0.0 } else { y }
+    // That of minus infinity is NaN, as where the function is written out.
+    if x < LOWEST { x * 0.0 } else { y }
 }
 
 /// x / 2 · (1 + tanh(√(2 / π) · (x + 0.044715 x³)))
@@ -363,6 +364,7 @@ mod tests {
             worst(|x| gelu(x) - x.max(0.0), |x| x / 2.0 * (1.0 + series(x / 2f64.sqrt())) - x.max(0.0), false, 6.0);
         assert!(found < 2e-6, "gelu {found}");
         assert_eq!([-1e4, -2.1e9, -1e30].map(gelu), [0.0; 3]);
+        assert!(gelu(f32::NEG_INFINITY).is_nan());
         for (x, y) in [
             (88.5f32, 2.723_088_6e38),
             (89.0, f32::INFINITY),

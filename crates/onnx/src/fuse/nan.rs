@@ -120,9 +120,10 @@ fn joining_by_any_rule_keeps_every_nan_and_makes_none() {
             for rules in [&[rule][..], &Rule::ALL] {
                 let joined = answered(&file, rules, dims).unwrap();
                 for ((joined, plain), has_nan) in joined.iter().zip(&plain).zip(HAS_NAN) {
-                    let nans = |row: &[f32]| row.iter().map(|x| x.is_nan()).collect::<Vec<_>>();
-                    assert_eq!(nans(joined), nans(plain), "{rule:?}, pattern {i}, image {image}");
-                    assert_eq!(nans(joined).contains(&true), has_nan, "{rule:?}, pattern {i}, image {image}");
+                    let differs = joined.iter().zip(plain).position(|(a, b)| a.is_nan() != b.is_nan());
+                    assert_eq!(differs, None, "{rule:?}, pattern {i}, image {image}");
+                    let found = joined.iter().any(|y| y.is_nan());
+                    assert_eq!(found, has_nan, "{rule:?}, pattern {i}, image {image}");
                 }
             }
         }
@@ -156,8 +157,8 @@ fn a_nan_is_not_quantised_whether_the_integers_are_joined_or_not() {
         assert!(joined.iter().any(|node| node.file.op_type.starts_with("QLinear")), "image {image}");
         let (file, dims) = (author.finish(), if image { &IMAGE[..] } else { &VECTOR });
         for rules in [&[][..], &[Rule::Quantized], &Rule::ALL] {
-            let error = answered(&file, rules, dims).unwrap_err();
-            assert!(error.contains("cannot quantise NaN"), "{error}");
+            let error = answered(&file, rules, dims).err();
+            assert!(error.is_some_and(|error| error.contains("cannot quantise NaN")), "{rules:?}, image {image}");
         }
     }
 }
