@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::follow::{self, Observation, free_dims};
-use super::{LengthRules, PaddedBatch};
+use super::{AxisLength, LengthRules, PaddedBatch};
 use crate::quote::Quoted;
 use crate::registry::fill::filled;
 use crate::runner::{Runner, RunnerError, Signature};
-use crate::tensor::{Data, Tensors};
+use crate::tensor::{Data, Tensor, Tensors};
 
 /// Most rows that are run to learn lengths, and the longest time for it: a text encoder takes about 40.
 const MOST_ROWS: usize = 240;
@@ -339,10 +339,58 @@ impl LengthProbe<'_> {
                 checked += usize::from(self.check_pair(rules, &short, &long, fill)?);
             }
         }
+        self.check_places(rules, lengths)?;
         match checked {
             0 => Err("no row runs both with and without padding, so lengths = \"pad\" cannot be tried; use lengths = \"group\"".to_owned()),
             _ => Ok(()),
         }
+    }
+
+    /// Checks that an integer which is sent for a row as a whole is no place in it: of a padded row, the last place and those behind
+    /// its own end are padding.
+    fn check_places(&mut self, rules: &Arc<LengthRules>, lengths: &[Vec<usize>]) -> Result<(), String> {
+        let ends = lengths.iter().map(|lengths| (lengths[lengths.len() / 2], lengths[lengths.len() - 1]));
+        let (short, long): (Vec<usize>, Vec<usize>) = ends.unzip();
+        let behind = short.iter().copied().max().and_then(|length| i64::try_from(length).ok()).unwrap_or(i64::MAX);
+        for (i, axes) in rules.inputs.iter().enumerate() {
+            let is_padded = axes.iter().any(|axis| matches!(axis, AxisLength::Follows(_)));
+            for place in [-1, behind].into_iter().filter(|_| !is_padded) {
+                let rows =
+                    (self.row(&self.flat(rules, &short), Fill::Ones), self.row(&self.flat(rules, &long), Fill::Zeros));
+                let (Some(row), Some(longer)) = rows else { continue };
+                let Some(row) = with_place(row, i, place) else { break };
+                let Some(plan) = PaddedBatch::plan(rules, &[row.clone(), longer]) else { continue };
+                if self.is_over() {
+                    return Ok(());
+                }
+                self.left = self.left.saturating_sub(2);
+                let alone = self.run(row.clone())?;
+                let padded = self.run(plan.pad(row).map_err(|error| error.to_string())?)?;
+                let padded =
+                    padded.map(|outputs| plan.cut(0, outputs)).transpose().map_err(|error| error.to_string())?;
+                let is_same = match (&alone, &padded) {
+                    (Some(alone), Some(padded)) => alone
+                        .iter()
+                        .zip(padded.iter())
+                        .all(|((_, a), (_, b))| a.shape() == b.shape() && is_close(a.data(), b.data())),
+                    (None, None) => true,
+                    _ => false,
+                };
+                if !is_same {
+                    return Err(format!(
+                        "input {} is a place in a row, which padding moves or makes valid; use lengths = \"group\"",
+                        Quoted(&self.signature.inputs[i].name)
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the lengths of the free dimensions if the sets have these.
+    fn flat(&self, rules: &LengthRules, lengths: &[usize]) -> Vec<usize> {
+        let dims = super::dims(&rules.inputs, lengths);
+        self.dims.iter().map(|&(i, k)| dims[i][k]).collect()
     }
 
     /// Checks one row of the lengths `short` that is padded to `long`, by set. `false` if the row itself does not run.
@@ -354,11 +402,7 @@ impl LengthProbe<'_> {
         fill: Fill,
     ) -> Result<bool, String> {
         let words = |error: crate::tensor::TensorError| error.to_string();
-        let flat = |lengths: &[usize]| -> Vec<usize> {
-            let dims = super::dims(&rules.inputs, lengths);
-            self.dims.iter().map(|&(i, k)| dims[i][k]).collect()
-        };
-        let rows = (self.row(&flat(short), fill), self.row(&flat(long), Fill::Zeros));
+        let rows = (self.row(&self.flat(rules, short), fill), self.row(&self.flat(rules, long), Fill::Zeros));
         let (Some(row), Some(longer)) = rows else { return Ok(false) };
         let Some(plan) = PaddedBatch::plan(rules, &[row.clone(), longer]) else { return Ok(false) };
         self.left = self.left.saturating_sub(2);
@@ -379,6 +423,19 @@ impl LengthProbe<'_> {
         }
         Ok(true)
     }
+}
+
+/// Returns `row` with this number in all of input `i`; `None` if that does not hold signed integers of 32 or 64 bits.
+fn with_place(row: Tensors, i: usize, place: i64) -> Option<Tensors> {
+    let mut entries = row.into_entries();
+    let (shape, data) = entries.get(i)?.1.clone().into_parts();
+    let data = match data {
+        Data::Int64(numbers) => Data::Int64(vec![place; numbers.len()]),
+        Data::Int32(numbers) => Data::Int32(vec![i32::try_from(place).ok()?; numbers.len()]),
+        _ => return None,
+    };
+    entries[i].1 = Tensor::new(shape, data).ok()?;
+    Tensors::new(entries).ok()
 }
 
 /// Returns `base` with another length in some dimensions.

@@ -251,6 +251,49 @@ fn a_length_that_values_decide_is_rejected_at_load() {
 }
 
 #[test]
+fn an_input_that_is_a_place_in_a_row_is_rejected_at_load() {
+    /// Gives the element of each row at the place that comes with it, from the end if that is negative; or ignores the place.
+    #[derive(Clone)]
+    struct Picks {
+        signature: Signature,
+        ignores: bool,
+    }
+    impl Runner for Picks {
+        fn signature(&self) -> &Signature {
+            &self.signature
+        }
+        fn run(&mut self, batch: Tensors) -> Result<Tensors, RunnerError> {
+            let (Some(x), Some(at)) = (batch.get("x"), batch.get("at")) else { panic!("both are there") };
+            let (Data::Fp32(data), Data::Int64(places)) = (x.data(), at.data()) else { panic!("of their types") };
+            let length = x.shape()[1];
+            let pick = |(row, &place): (&[f32], &i64)| {
+                let place = if self.ignores { 0 } else { place };
+                let at = if place < 0 { place + length as i64 } else { place };
+                row.get(usize::try_from(at).ok()?).copied()
+            };
+            let picked: Option<Vec<f32>> = data.chunks(length).zip(places).map(pick).collect();
+            let picked = picked.ok_or_else(|| RunnerError::Input("no such place".into()))?;
+            Ok(Tensors::one("y", Tensor::new(vec![picked.len()], picked).expect("one a row")))
+        }
+    }
+    let spec = |name: &str, datatype, dims| TensorSpec::new(name, datatype, dims);
+    let inputs = vec![spec("x", DataType::Fp32, vec![None]), spec("at", DataType::Int64, vec![])];
+    let signature = Signature { inputs, outputs: vec![spec("y", DataType::Fp32, vec![])] };
+    let example = vec![
+        ("x".into(), Tensor::new(vec![1, 8], vec![1f32; 8]).unwrap()),
+        ("at".into(), Tensor::new(vec![1], vec![0i64]).unwrap()),
+    ];
+    let example = Tensors::new(example).unwrap();
+    let learned = |ignores| {
+        let model = Picks { signature: signature.clone(), ignores };
+        learn(&|| Ok(Box::new(model.clone())), &example)
+    };
+    let why = learned(false).unwrap_err();
+    assert!(why.starts_with("input 'at' is a place in a row"), "{why}");
+    assert!(learned(true).is_ok());
+}
+
+#[test]
 fn a_model_that_counts_its_padding_is_rejected_at_load() {
     /// The mean of a row, padding and all.
     struct Mean(Signature);

@@ -60,9 +60,7 @@ impl Crossing {
             _ if self.how == Meeting::Index => {
                 "; rows can share a batch where Clip or Mod keeps it within its own row before that row's offset is added"
             }
-            "DynamicQuantizeLinear" => {
-                "; here each row is scaled by itself, and with quantize_static rows can share a batch"
-            }
+            "DynamicQuantizeLinear" => "; with quantize_static rows can share a batch",
             "BatchNormalization" | "ReduceMean" => {
                 "; was the model exported in training mode? Export after model.eval()"
             }
