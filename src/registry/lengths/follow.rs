@@ -189,7 +189,7 @@ mod tests {
         Signature { inputs: vec![spec("ids", vec![None]), spec("mask", vec![None])], outputs: vec![spec("y", output)] }
     }
 
-    /// What is decided of the output when runs with these lengths of `ids` and `mask` gave these dimensions.
+    /// Returns the rules for the output if runs with these lengths of `ids` and `mask` gave these dimensions.
     fn decide(sets: [Option<usize>; 2], seen: &[([usize; 2], &[usize])]) -> Result<Vec<AxisLength>, String> {
         let observe = |&(lengths, output): &([usize; 2], &[usize])| Observation {
             lengths: lengths.to_vec(),

@@ -197,7 +197,7 @@ impl LengthProbe<'_> {
                 set = fewer;
             }
         }
-        // What is left changes in pairs or more: no single one of them is left out, and no single one is the rest.
+        // The remaining dimensions change in pairs or more: leaving out any single one of them fails.
         let others: Vec<usize> = set.iter().copied().filter(|&other| other != dim).collect();
         if others.len() > MOST_TIED {
             return Ok(set);

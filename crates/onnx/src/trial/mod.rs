@@ -132,7 +132,7 @@ pub(super) fn trial(graph: &Graph, shapes: &Shapes) -> Result<Trial, Cause> {
     {
         return Ok(bench.conclude(attempt, found, why));
     }
-    // If nothing runs, that is what is wrong.
+    // If no row runs at all, the failed run is the reason that the operator needs.
     bench.by_request(why.clone()).map_err(|error| if has_run { why.unwrap_or(error) } else { error })
 }
 
